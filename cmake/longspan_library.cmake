@@ -1,0 +1,37 @@
+# One room of src/ = one folder = one library. Sources and the unit tests beside them are found by name:
+# foo_test.cc is a test, every other .cc belongs to the library.
+
+# longspan_library(NAME [DEPS target...])
+# Declares the library longspan_NAME of the current folder, and with LONGSPAN_TESTS the test program NAME_test.
+function(longspan_library name)
+  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
+  set(tests ${sources})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  add_library(longspan_${name} STATIC ${sources})
+  target_include_directories(longspan_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
+  target_link_libraries(longspan_${name} PUBLIC ${ARG_DEPS})
+  if(LONGSPAN_TESTS AND tests)
+    longspan_test(${name}_test SOURCES ${tests} DEPS longspan_${name} ${ARG_TEST_DEPS})
+  endif()
+endfunction()
+
+# longspan_test(NAME SOURCES file... DEPS target... [LABEL fast|slow] [TIMEOUT seconds])
+# A GoogleTest program whose cases ctest runs one by one.
+function(longspan_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  if(NOT ARG_LABEL)
+    set(ARG_LABEL fast)
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE LONGSPAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
+                                             LONGSPAN_PROGRAM="${PROJECT_BINARY_DIR}/longspan")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+endfunction()
