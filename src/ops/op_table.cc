@@ -1,0 +1,37 @@
+#include "ops/op_table.h"
+
+#include <array>
+#include <utility>
+
+namespace longspan::ops {
+
+std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector<OpKind>& needed) {
+  // In the order of OpKind.
+  const std::array<std::pair<std::string_view, bool>, 17> offered = {{
+      {"embedding", table.embedding != nullptr},
+      {"gather_rows", table.gather_rows != nullptr},
+      {"rms_norm", table.rms_norm != nullptr},
+      {"add", table.add != nullptr},
+      {"linear", table.linear != nullptr},
+      {"rope_table", table.rope_table != nullptr},
+      {"rope", table.rope != nullptr},
+      {"kv_write", table.kv_write != nullptr},
+      {"attention", table.attention != nullptr},
+      {"silu_mul", table.silu_mul != nullptr},
+      {"router", table.router != nullptr},
+      {"expert_order", table.expert_order != nullptr},
+      {"grouped_linear", table.grouped_linear != nullptr},
+      {"expert_combine", table.expert_combine != nullptr},
+      {"sample", table.sample != nullptr},
+      {"token_logprob", table.token_logprob != nullptr},
+      {"top_logprobs", table.top_logprobs != nullptr},
+  }};
+  std::vector<std::string_view> missing;
+  for (const OpKind kind : needed) {
+    const auto& [name, present] = offered[static_cast<size_t>(kind)];
+    if (!present) missing.push_back(name);
+  }
+  return missing;
+}
+
+}  // namespace longspan::ops

@@ -1,0 +1,69 @@
+// The closed list of ops and how a backend offers them.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "ops/add.h"
+#include "ops/attention.h"
+#include "ops/embedding.h"
+#include "ops/experts.h"
+#include "ops/gather_rows.h"
+#include "ops/kv_write.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/router.h"
+#include "ops/sample.h"
+#include "ops/silu_mul.h"
+
+namespace longspan::ops {
+
+// A null entry is an op that the backend lacks; a model that needs it is refused when it is loaded.
+// Ops never allocate (scratch comes from the context's workspace) and never fail: their arguments
+// are checked before, and what a device reports comes out of Queue::Synchronize().
+struct OpTable {
+  EmbeddingOp embedding = nullptr;
+  GatherRowsOp gather_rows = nullptr;
+  RmsNormOp rms_norm = nullptr;
+  AddOp add = nullptr;
+  LinearOp linear = nullptr;
+  RopeTableOp rope_table = nullptr;
+  RopeOp rope = nullptr;
+  KvWriteOp kv_write = nullptr;
+  AttentionOp attention = nullptr;
+  SiluMulOp silu_mul = nullptr;
+  RouterOp router = nullptr;
+  ExpertOrderOp expert_order = nullptr;
+  GroupedLinearOp grouped_linear = nullptr;
+  ExpertCombineOp expert_combine = nullptr;
+  SampleOp sample = nullptr;
+  TokenLogprobOp token_logprob = nullptr;
+  TopLogprobsOp top_logprobs = nullptr;
+};
+
+// An op that a model needs, by its member and its name.
+enum class OpKind {
+  kEmbedding,
+  kGatherRows,
+  kRmsNorm,
+  kAdd,
+  kLinear,
+  kRopeTable,
+  kRope,
+  kKvWrite,
+  kAttention,
+  kSiluMul,
+  kRouter,
+  kExpertOrder,
+  kGroupedLinear,
+  kExpertCombine,
+  kSample,
+  kTokenLogprob,
+  kTopLogprobs,
+};
+
+// The names of those of `needed` that the table lacks, in order.
+std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector<OpKind>& needed);
+
+}  // namespace longspan::ops

@@ -1,0 +1,35 @@
+#include "tensor/dtype.h"
+
+namespace longspan::tensor {
+
+std::string_view DTypeName(DType type) {
+  switch (type) {
+    case DType::kF32:
+      return "f32";
+    case DType::kBf16:
+      return "bf16";
+    case DType::kF16:
+      return "f16";
+    case DType::kI32:
+      return "i32";
+    case DType::kI64:
+      return "i64";
+    case DType::kU8:
+      return "u8";
+  }
+  return "unknown";
+}
+
+float HalfToFloat(uint16_t bits) {
+  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000u) << 16;
+  const uint32_t exponent = (bits >> 10) & 31u;
+  const uint32_t mantissa = bits & 1023u;
+  if (exponent == 0) {  // zero and subnormals: mantissa x 2^-24
+    const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
+    return sign != 0 ? -magnitude : magnitude;
+  }
+  const uint32_t wide_exponent = exponent == 31 ? 255u : exponent + 112u;
+  return std::bit_cast<float>(sign | (wide_exponent << 23) | (mantissa << 13));
+}
+
+}  // namespace longspan::tensor
