@@ -17,12 +17,16 @@ namespace longspan::base {
 static_assert(std::endian::native == std::endian::little,
               "binary forms are little-endian and written as they lie in memory");
 
+// What is written as it lies in memory: one number or enum, and the elements of a vector.
+template <typename T>
+concept Scalar = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+template <typename T>
+concept PlainBytes = std::is_trivially_copyable_v<T>;
+
 // Appends values to a growing byte string. Owns the bytes until Take().
 class ByteWriter {
  public:
-  // Integers, floats and enums, as they lie in memory.
-  template <typename T>
-    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  template <Scalar T>
   void Write(T value) {
     Append(&value, sizeof(value));
   }
@@ -32,8 +36,7 @@ class ByteWriter {
     Append(text.data(), text.size());
   }
   // A 32-bit count, then the elements.
-  template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  template <PlainBytes T>
   void WriteVector(std::span<const T> values) {
     Write<uint32_t>(static_cast<uint32_t>(values.size()));
     Append(values.data(), values.size_bytes());
@@ -51,15 +54,14 @@ class ByteWriter {
   std::vector<std::byte> bytes_;
 };
 
-// Reads what ByteWriter wrote. The first read past the end, or of a count that cannot fit in what is left,
-// makes the reader fail for good: later reads give zeros and empty values, and status() is DataLoss.
-// So a decoder reads everything and checks once. Does not own the bytes.
+// Reads what ByteWriter wrote. The first read past the end, or of a count that cannot fit in what
+// is left, makes the reader fail for good: later reads give zeros and empty values, and status() is
+// DataLoss. So a decoder reads everything and checks once. Does not own the bytes.
 class ByteReader {
  public:
   explicit ByteReader(std::span<const std::byte> bytes) : bytes_(bytes) {}
 
-  template <typename T>
-    requires(std::is_arithmetic_v<T> || std::is_enum_v<T>)
+  template <Scalar T>
   T Read() {
     T value{};
     Copy(&value, sizeof(value));
@@ -72,8 +74,7 @@ class ByteReader {
     Copy(text.data(), size);
     return text;
   }
-  template <typename T>
-    requires std::is_trivially_copyable_v<T>
+  template <PlainBytes T>
   std::vector<T> ReadVector() {
     const auto count = Read<uint32_t>();
     if (!Fits(uint64_t{count} * sizeof(T))) return {};

@@ -15,14 +15,14 @@ namespace longspan::base {
 }  // namespace longspan::base
 
 // LONGSPAN_CHECK(condition, "format", arguments...), in every build.
-#define LONGSPAN_CHECK(condition, ...)                               \
-  do {                                                               \
-    if (!(condition)) [[unlikely]]                                   \
-      ::longspan::base::CheckFailed(__FILE__, __LINE__, #condition,  \
-                                    ::fmt::format(__VA_ARGS__));     \
+#define LONGSPAN_CHECK(condition, ...)                                                           \
+  do {                                                                                           \
+    if (!(condition)) [[unlikely]]                                                               \
+      ::longspan::base::CheckFailed(__FILE__, __LINE__, #condition, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 
-// The same where it would cost time in a kernel: only with LONGSPAN_ASSERTIONS (presets dev, asan, tsan).
+// The same where it would cost time in a kernel: only with LONGSPAN_ASSERTIONS (presets dev, asan,
+// tsan).
 #ifdef LONGSPAN_ASSERTIONS
 #define LONGSPAN_DCHECK(condition, ...) LONGSPAN_CHECK(condition, __VA_ARGS__)
 #else

@@ -26,7 +26,8 @@ Status SetLogLevel(std::string_view level) {
   const std::string name(level);
   const auto parsed = spdlog::level::from_str(name);
   if (parsed == spdlog::level::off && name != "off")
-    return InvalidArgument("log level '{}' is unknown: use trace, debug, info, warn, error or off", name);
+    return InvalidArgument("log level '{}' is unknown: use trace, debug, info, warn, error or off",
+                           name);
   spdlog::set_level(parsed);
   return OkStatus();
 }

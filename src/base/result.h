@@ -14,8 +14,10 @@ template <typename T>
 class [[nodiscard]] Result {
  public:
   // Implicit on purpose, so that `return value;` and `return InvalidArgument(...);` both work.
-  Result(T value) : value_(std::move(value)) {}  // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor)
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}
+  // NOLINTNEXTLINE(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {
     LONGSPAN_CHECK(!status_.ok(), "a Result without a value needs an error");
   }
 

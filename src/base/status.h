@@ -92,8 +92,7 @@ Status SystemError(int error_number, std::string_view what);
 }  // namespace longspan::base
 
 // Returns from the enclosing function when the expression's Status is not ok.
-#define LONGSPAN_RETURN_IF_ERROR(expression)                            \
-  do {                                                                  \
-    if (::longspan::base::Status status_ = (expression); !status_.ok()) \
-      return status_;                                                   \
+#define LONGSPAN_RETURN_IF_ERROR(expression)                                            \
+  do {                                                                                  \
+    if (::longspan::base::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)

@@ -33,9 +33,7 @@ TEST(StatusTest, ContextGoesBeforeTheMessage) {
   EXPECT_TRUE(OkStatus().WithContext("config.json").ok());
 }
 
-TEST(StatusDeathTest, AskingForAMissingValueAborts) {
-  EXPECT_DEATH(Half(3).value(), "3 is odd");
-}
+TEST(StatusDeathTest, AskingForAMissingValueAborts) { EXPECT_DEATH(Half(3).value(), "3 is odd"); }
 
 }  // namespace
 }  // namespace longspan::base
