@@ -12,13 +12,15 @@ function(longspan_library name)
   add_library(longspan_${name} STATIC ${sources})
   target_include_directories(longspan_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(longspan_${name} PUBLIC ${ARG_DEPS})
+  set_property(GLOBAL APPEND PROPERTY LONGSPAN_ROOMS longspan_${name})
   if(LONGSPAN_TESTS AND tests)
     longspan_test(${name}_test SOURCES ${tests} DEPS longspan_${name} ${ARG_TEST_DEPS})
   endif()
 endfunction()
 
-# longspan_test(NAME SOURCES file... DEPS target... [LABEL fast|slow] [TIMEOUT seconds])
-# A GoogleTest program whose cases ctest runs one by one.
+# longspan_test(NAME SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
+# A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
+# (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run.
 function(longspan_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)

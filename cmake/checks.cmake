@@ -1,0 +1,33 @@
+# Checks of the source tree itself: self-contained headers, and the tests of the checking tools.
+
+# check_headers: compiles every header on its own, so that none leans on what its includer happened to include first.
+# Not part of `all`: ninja -C build check_headers.
+function(longspan_check_headers)
+  file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
+       ${PROJECT_SOURCE_DIR}/src/*.h ${PROJECT_SOURCE_DIR}/apps/*.h
+       ${PROJECT_SOURCE_DIR}/tests/*.h ${PROJECT_SOURCE_DIR}/bench/*.h)
+  set(sources "")
+  foreach(header IN LISTS headers)
+    set(source ${PROJECT_BINARY_DIR}/check_headers/${header}.cc)
+    file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${PROJECT_SOURCE_DIR}/${header}\"\n")
+    list(APPEND sources ${source})
+  endforeach()
+  add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${sources})
+  target_include_directories(check_headers PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  # What the rooms hand on to their users (include folders, definitions of libraries).
+  get_property(rooms GLOBAL PROPERTY LONGSPAN_ROOMS)
+  target_link_libraries(check_headers PRIVATE ${rooms})
+endfunction()
+
+function(longspan_check_tools)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/tools/*_test.py)
+  foreach(test IN LISTS tests)
+    get_filename_component(name ${test} NAME_WE)
+    add_test(NAME tools.${name} COMMAND ${Python3_EXECUTABLE} ${test})
+    set_tests_properties(tools.${name} PROPERTIES LABELS fast TIMEOUT 60)
+  endforeach()
+endfunction()
+
+longspan_check_headers()
+longspan_check_tools()

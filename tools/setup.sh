@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Installs what Longspan needs from Debian 12's own packages. Quick and silent towards the network when all of it is
+# there already.
+#
+#   tools/setup.sh           to build and run
+#   tools/setup.sh --test    also to run the tests, the linters and the sanitizers
+set -euo pipefail
+
+build_packages=(
+  g++ cmake ninja-build ccache pkg-config
+  libfmt-dev libspdlog-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
+  libpcre2-dev libicu-dev
+)
+test_packages=(
+  libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev
+  clang-format-14 clang-tidy-14 python3
+)
+
+usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
+
+packages=("${build_packages[@]}")
+for argument in "$@"; do
+  case "$argument" in
+    --test) packages+=("${test_packages[@]}") ;;
+    -h | --help) usage; exit 0 ;;
+    *) echo "setup.sh: unknown argument '$argument': use --test or nothing" >&2; exit 2 ;;
+  esac
+done
+
+if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
+  echo "setup.sh: this is not Debian; install the counterparts of: ${packages[*]}" >&2
+  exit 1
+fi
+
+is_installed() {
+  [[ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null || true)" == installed ]]
+}
+missing=()
+for package in "${packages[@]}"; do
+  is_installed "$package" || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  echo "setup: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "setup.sh: not root and no sudo: as root, run apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "setup: installing ${missing[*]}"
+apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
+"${apt[@]}" update </dev/null
+"${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null
+echo "setup: done"
