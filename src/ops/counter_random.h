@@ -3,18 +3,13 @@
 
 #include <cstdint>
 
-namespace longspan::ops {
+#include "base/mix_bits.h"
 
-// SplitMix64's finaliser (Steele, Lea and Flood 2014): a bijection that passes every bit to every
-// bit.
-constexpr uint64_t MixBits(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+namespace longspan::ops {
 
 constexpr uint64_t CounterBits(uint64_t seed, uint64_t position, uint64_t lane) {
   constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
+  using base::MixBits;
   return MixBits(MixBits(MixBits(seed + kGolden) + position + kGolden) + lane + kGolden);
 }
 

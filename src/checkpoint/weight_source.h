@@ -1,0 +1,40 @@
+// Where a model's weights come from, by their names on the Hub.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "tensor/view.h"
+
+namespace longspan::checkpoint {
+
+// Hands out whole tensors of a checkpoint, in host memory. A source belongs to one thread at a
+// time; every rank opens its own and reads only what it needs.
+class WeightSource {
+ public:
+  WeightSource() = default;
+  WeightSource(const WeightSource&) = delete;
+  WeightSource& operator=(const WeightSource&) = delete;
+  virtual ~WeightSource() = default;
+
+  virtual bool Has(std::string_view name) const = 0;
+
+  // The tensor as it is stored: dense, BF16, F16 or F32, aligned to its elements, of one to four
+  // dimensions (a stored scalar counts as [1]). NotFound: no such tensor. InvalidArgument: another
+  // shape than the one expected. Unimplemented: an element type that is no weight's. DataLoss: a
+  // broken file. The message names the tensor and the file. The view is valid until Release(name)
+  // or the source's end.
+  virtual base::Result<tensor::ConstView> Read(std::string_view name,
+                                               std::span<const int64_t> shape) = 0;
+
+  // The caller has packed the tensor: its memory is given back. Views of it become invalid (it may
+  // be read again). A name that was not read is left alone.
+  virtual void Release(std::string_view name) = 0;
+
+  // The bytes of all tensors handed out so far; one that was read twice counts twice.
+  virtual int64_t bytes_read() const = 0;
+};
+
+}  // namespace longspan::checkpoint
