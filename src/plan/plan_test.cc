@@ -47,7 +47,9 @@ TEST(LayerSplitTest, IsAsGoodAsEveryOtherSplit) {
       EXPECT_EQ(ranges.back().end, layers);
       for (int s = 0; s < stages; ++s) {
         EXPECT_GT(ranges[s].size(), 0);
-        if (s > 0) EXPECT_EQ(ranges[s].begin, ranges[s - 1].end);
+        if (s > 0) {
+          EXPECT_EQ(ranges[s].begin, ranges[s - 1].end);
+        }
       }
       EXPECT_DOUBLE_EQ(WorstStage(costs, ranges), BruteForce(costs, 0, stages));
     }

@@ -1,0 +1,59 @@
+#include "model/feed_forward.h"
+
+namespace longspan::model {
+namespace {
+
+class Mlp : public FeedForward {
+ public:
+  base::Status Load(const spec::ModelSpec& model, const std::string& prefix, WeightLoader& loader) {
+    size_ = model.intermediate_size;
+    LONGSPAN_ASSIGN_OR_RETURN(gate_up_, loader.Matrix({{prefix + "gate_proj.weight", size_},
+                                                       {prefix + "up_proj.weight", size_}},
+                                                      model.hidden_size));
+    LONGSPAN_ASSIGN_OR_RETURN(
+        down_, loader.Matrix({{prefix + "down_proj.weight", model.hidden_size}}, size_));
+    if (model.mlp_bias) {
+      LONGSPAN_ASSIGN_OR_RETURN(gate_up_bias_, loader.Vector({{prefix + "gate_proj.bias", size_},
+                                                              {prefix + "up_proj.bias", size_}}));
+      LONGSPAN_ASSIGN_OR_RETURN(down_bias_,
+                                loader.Vector({{prefix + "down_proj.bias", model.hidden_size}}));
+    }
+    return base::OkStatus();
+  }
+
+  void Forward(const Step& step, const tensor::ConstView& x,
+               const tensor::View& out) const override {
+    tensor::Workspace::Scope scratch(step.context.workspace);
+    const tensor::View gate_up = scratch.Take(x.dtype(), {x.size(0), 2 * size_});
+    const tensor::View gated = scratch.Take(x.dtype(), {x.size(0), size_});
+    ops::Dispatch(step.context, step.ops.linear,
+                  {.x = x, .weight = gate_up_.get(), .bias = gate_up_bias_.view(), .out = gate_up});
+    ops::Dispatch(step.context, step.ops.silu_mul, {.gate_up = gate_up, .out = gated});
+    ops::Dispatch(step.context, step.ops.linear,
+                  {.x = gated, .weight = down_.get(), .bias = down_bias_.view(), .out = out});
+  }
+
+  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const override {
+    const int64_t bytes = rows * size_ * tensor::SizeOf(compute);
+    return tensor::Workspace::PaddedBytes(2 * bytes) + tensor::Workspace::PaddedBytes(bytes);
+  }
+
+ private:
+  int64_t size_ = 0;
+  std::unique_ptr<ops::PackedWeight> gate_up_;
+  std::unique_ptr<ops::PackedWeight> down_;
+  tensor::Tensor gate_up_bias_;
+  tensor::Tensor down_bias_;
+};
+
+}  // namespace
+
+base::Result<std::unique_ptr<FeedForward>> LoadMlp(const spec::ModelSpec& model,
+                                                   const std::string& prefix,
+                                                   WeightLoader& loader) {
+  auto mlp = std::make_unique<Mlp>();
+  LONGSPAN_RETURN_IF_ERROR(mlp->Load(model, prefix, loader));
+  return std::unique_ptr<FeedForward>(std::move(mlp));
+}
+
+}  // namespace longspan::model

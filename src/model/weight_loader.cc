@@ -1,0 +1,85 @@
+#include "model/weight_loader.h"
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace longspan::model {
+namespace {
+
+using tensor::DType;
+
+// Appends the stored elements as f32; exact for every stored type.
+void AppendFloats(const tensor::ConstView& stored, std::vector<float>& out) {
+  const int64_t count = stored.elements();
+  const size_t begin = out.size();
+  out.resize(begin + static_cast<size_t>(count));
+  if (stored.dtype() == DType::kF32) {
+    std::memcpy(out.data() + begin, stored.raw(), static_cast<size_t>(stored.bytes()));
+  } else if (stored.dtype() == DType::kBf16) {
+    const auto* values = stored.data<tensor::Bf16>();
+    for (int64_t i = 0; i < count; ++i) out[begin + i] = tensor::ToFloat(values[i]);
+  } else {
+    const auto* bits = static_cast<const uint16_t*>(stored.raw());
+    for (int64_t i = 0; i < count; ++i) out[begin + i] = tensor::HalfToFloat(bits[i]);
+  }
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<ops::PackedWeight>> WeightLoader::Matrix(
+    std::span<const NamedMatrix> parts, int64_t columns) {
+  std::vector<tensor::ConstView> views;
+  for (const NamedMatrix& part : parts) {
+    const std::array<int64_t, 2> shape = {part.rows, columns};
+    LONGSPAN_ASSIGN_OR_RETURN(const auto view, source_.Read(part.name, shape));
+    views.push_back(view);
+  }
+  LONGSPAN_ASSIGN_OR_RETURN(auto packed, backend_.Pack({.parts = views, .compute = compute_}));
+  for (const NamedMatrix& part : parts) source_.Release(part.name);
+  bytes_ += packed->bytes();
+  return packed;
+}
+
+base::Result<tensor::Tensor> WeightLoader::Vector(std::initializer_list<NamedMatrix> parts) {
+  std::vector<float> values;
+  for (const NamedMatrix& part : parts) {
+    const std::array<int64_t, 1> shape = {part.rows};
+    LONGSPAN_ASSIGN_OR_RETURN(const auto view, source_.Read(part.name, shape));
+    AppendFloats(view, values);
+    source_.Release(part.name);
+  }
+  return Constant(values);
+}
+
+base::Result<tensor::Tensor> WeightLoader::Table(const std::string& name, int64_t rows,
+                                                 int64_t columns) {
+  const std::array<int64_t, 2> shape = {rows, columns};
+  LONGSPAN_ASSIGN_OR_RETURN(const auto view, source_.Read(name, shape));
+  if (view.dtype() == DType::kBf16) {
+    const auto bytes =
+        std::span(static_cast<const std::byte*>(view.raw()), static_cast<size_t>(view.bytes()));
+    auto table = Store(bytes, DType::kBf16, {rows, columns});
+    source_.Release(name);
+    return table;
+  }
+  std::vector<float> values;
+  AppendFloats(view, values);
+  source_.Release(name);
+  return Store(std::as_bytes(std::span(values)), DType::kF32, {rows, columns});
+}
+
+base::Result<tensor::Tensor> WeightLoader::Constant(std::span<const float> values) {
+  return Store(std::as_bytes(values), DType::kF32, {static_cast<int64_t>(values.size())});
+}
+
+base::Result<tensor::Tensor> WeightLoader::Store(std::span<const std::byte> host, DType dtype,
+                                                 std::initializer_list<int64_t> sizes) {
+  LONGSPAN_ASSIGN_OR_RETURN(auto buffer, backend_.Allocate(static_cast<int64_t>(host.size())));
+  const tensor::View view = buffer.AsView(dtype, sizes);
+  LONGSPAN_RETURN_IF_ERROR(backend_.Upload(queue_, host, view));
+  bytes_ += buffer.bytes();
+  return tensor::Tensor(std::move(buffer), view);
+}
+
+}  // namespace longspan::model
