@@ -1,0 +1,26 @@
+// The ops of the reference backend, in the order of ops::OpTable; contracts in ops/.
+#pragma once
+
+#include "ops/op_table.h"
+
+namespace longspan::backend::reference {
+
+void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args);
+void GatherRows(tensor::ExecutionContext& context, const ops::GatherRowsArgs& args);
+void RmsNorm(tensor::ExecutionContext& context, const ops::RmsNormArgs& args);
+void Add(tensor::ExecutionContext& context, const ops::AddArgs& args);
+void Linear(tensor::ExecutionContext& context, const ops::LinearArgs& args);
+void RopeTable(tensor::ExecutionContext& context, const ops::RopeTableArgs& args);
+void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args);
+void KvWrite(tensor::ExecutionContext& context, const ops::KvWriteArgs& args);
+void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args);
+void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args);
+void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args);
+void ExpertOrder(tensor::ExecutionContext& context, const ops::ExpertOrderArgs& args);
+void GroupedLinear(tensor::ExecutionContext& context, const ops::GroupedLinearArgs& args);
+void ExpertCombine(tensor::ExecutionContext& context, const ops::ExpertCombineArgs& args);
+void Sample(tensor::ExecutionContext& context, const ops::SampleArgs& args);
+void TokenLogprob(tensor::ExecutionContext& context, const ops::TokenLogprobArgs& args);
+void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& args);
+
+}  // namespace longspan::backend::reference
