@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "comm/deadline.h"
 
 namespace longspan::comm {
 
@@ -24,7 +25,7 @@ class TransferState {
 
   base::Status WaitFor(std::chrono::nanoseconds timeout) const {
     std::unique_lock lock(mutex_);
-    if (!changed_.wait_for(lock, timeout, [&] { return done_; }))
+    if (!changed_.wait_until(lock, DeadlineAfter(timeout), [&] { return done_; }))
       return base::DeadlineExceeded("the peer did not take part in the transfer within {} ms",
                                     timeout.count() / 1000000);
     return status_;

@@ -1,0 +1,106 @@
+#include "comm/conformance/transports.h"
+
+#include <netinet/in.h>
+#include <random>
+#include <sys/socket.h>
+#include <utility>
+
+#include "comm/fault/fault.h"
+#include "comm/in_process/in_process.h"
+#include "comm/socket/socket.h"
+
+namespace longspan::comm {
+namespace {
+
+std::pair<FileDescriptor, FileDescriptor> TcpPair() {
+  FileDescriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  auto* generic = reinterpret_cast<sockaddr*>(&address);
+  EXPECT_EQ(::bind(listener.get(), generic, size), 0);
+  EXPECT_EQ(::listen(listener.get(), 1), 0);
+  EXPECT_EQ(::getsockname(listener.get(), generic, &size), 0);
+  FileDescriptor first(::socket(AF_INET, SOCK_STREAM, 0));
+  EXPECT_EQ(::connect(first.get(), generic, size), 0);
+  return {std::move(first), FileDescriptor(::accept(listener.get(), nullptr, nullptr))};
+}
+
+Transport InProcess() { return {"InProcess", CreateInProcessChannelPair, CreateInProcessLinkPair}; }
+
+Transport Unix() {
+  return {"Unix", [](ChannelLimits limits) { return CreateSocketChannelPair(limits).value(); },
+          [] { return CreateSocketLinkPair().value(); }};
+}
+
+Transport Tcp() {
+  return {"Tcp",
+          [](ChannelLimits limits) {
+            auto [first, second] = TcpPair();
+            return ChannelPair(CreateSocketChannel(std::move(first), limits).value(),
+                               CreateSocketChannel(std::move(second), limits).value());
+          },
+          [] {
+            auto [first, second] = TcpPair();
+            return LinkPair(CreateSocketLink(std::move(first)).value(),
+                            CreateSocketLink(std::move(second)).value());
+          }};
+}
+
+Transport Decorated(const std::string& name, const Transport& inner, const FaultPlan& plan) {
+  return {name + inner.name,
+          [inner, plan](ChannelLimits limits) {
+            auto [first, second] = inner.make_channels(limits);
+            return ChannelPair(CreateFaultInjectingChannel(std::move(first), plan),
+                               CreateFaultInjectingChannel(std::move(second), plan));
+          },
+          [inner, plan] {
+            auto [first, second] = inner.make_links();
+            return LinkPair(CreateFaultInjectingLink(std::move(first), plan),
+                            CreateFaultInjectingLink(std::move(second), plan));
+          }};
+}
+
+}  // namespace
+
+std::vector<Transport> AllTransports() {
+  FaultPlan delayed;
+  delayed.delay = std::chrono::microseconds(200);
+  return {InProcess(),
+          Unix(),
+          Tcp(),
+          Decorated("Faultless", InProcess(), {}),
+          Decorated("Faultless", Unix(), {}),
+          Decorated("Delayed", InProcess(), delayed),
+          Decorated("Delayed", Unix(), delayed)};
+}
+
+Bytes Pattern(uint64_t seed, size_t size) {
+  Bytes bytes(size);
+  uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
+  for (std::byte& byte : bytes) {
+    state = state * 6364136223846793005 + 1442695040888963407;
+    byte = static_cast<std::byte>(state >> 56);
+  }
+  return bytes;
+}
+
+std::string WrongPattern(uint64_t seed, size_t size, const Bytes& bytes) {
+  if (bytes.size() != size)
+    return fmt::format("message {} has {} bytes and not {}", seed, bytes.size(), size);
+  return bytes == Pattern(seed, size) ? "" : fmt::format("the bytes of message {} differ", seed);
+}
+
+size_t RandomSize(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  return random() % (size_t{1} << (random() % 17));
+}
+
+double SecondsOf(const std::function<void()>& function) {
+  const auto start = std::chrono::steady_clock::now();
+  function();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace longspan::comm

@@ -1,0 +1,54 @@
+// The transports that the suite runs over, and what its tests share.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "comm/channel.h"
+#include "comm/link.h"
+
+namespace longspan::comm {
+
+struct Transport {
+  std::string name;
+  std::function<ChannelPair(ChannelLimits)> make_channels;
+  std::function<LinkPair()> make_links;
+};
+
+// How gtest prints a parameter.
+inline void PrintTo(const Transport& transport, std::ostream* out) { *out << transport.name; }
+
+// In one process, AF_UNIX, TCP, and each of the first two under the decorator without faults and
+// with a short delay.
+std::vector<Transport> AllTransports();
+
+inline std::string TransportName(const testing::TestParamInfo<Transport>& info) {
+  return info.param.name;
+}
+
+using Bytes = std::vector<std::byte>;
+
+// Bytes that differ for every seed.
+Bytes Pattern(uint64_t seed, size_t size);
+
+// Empty where `bytes` are Pattern(seed, size); else what is wrong. (Comparing vectors in gtest
+// would print megabytes.)
+std::string WrongPattern(uint64_t seed, size_t size, const Bytes& bytes);
+
+// A size between 0 and 64 KiB, most often small, that follows from the seed.
+size_t RandomSize(uint64_t seed);
+
+// What a thread must not need to wake up.
+constexpr std::chrono::seconds kAtOnce{1};
+
+// Seconds that a function takes.
+double SecondsOf(const std::function<void()>& function);
+
+}  // namespace longspan::comm
