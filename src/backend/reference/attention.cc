@@ -38,19 +38,24 @@ struct RunningSoftmax {
   double* values;  // [head_dim]
 };
 
+// `scores` of positions [begin, end), at most a block.
 void AddBlock(const double* scores, const PagedHead& values, int64_t begin, int64_t end,
               RunningSoftmax& sum) {
-  const double largest = std::max(sum.largest, *std::max_element(scores, scores + (end - begin)));
+  const int64_t count = end - begin;
+  const double largest = std::max(sum.largest, *std::max_element(scores, scores + count));
   // Of the first block it is exp(-infinity) = 0, on sums of 0.
   const double shrink = std::exp(sum.largest - largest);
   sum.weights *= shrink;
   for (int64_t d = 0; d < values.head_dim; ++d) sum.values[d] *= shrink;
   sum.largest = largest;
-  for (int64_t position = begin; position < end; ++position) {
-    const double weight = std::exp(scores[position - begin] - largest);
-    sum.weights += weight;
-    AddScaled(weight, values.at(position), sum.values, values.head_dim);
+  double weights[kBlock];
+  const float* rows[kBlock];
+  for (int64_t i = 0; i < count; ++i) {
+    weights[i] = std::exp(scores[i] - largest);
+    rows[i] = values.at(begin + i);
+    sum.weights += weights[i];
   }
+  AddWeightedRows(weights, rows, count, sum.values, values.head_dim);
 }
 
 // Positions [0, length) for one query head. `scratch` is of AttentionScratchDoubles.

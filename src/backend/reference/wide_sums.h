@@ -9,7 +9,8 @@ namespace longspan::backend::reference {
 // products are exact.
 double Dot(const double* x, const float* y, int64_t n);
 
-// sum[i] += factor * x[i].
-void AddScaled(double factor, const float* x, double* sum, int64_t n);
+// sum[i] += weights[0] * rows[0][i], then weights[1] * rows[1][i], and so on, for i in [0, n).
+void AddWeightedRows(const double* weights, const float* const* rows, int64_t count, double* sum,
+                     int64_t n);
 
 }  // namespace longspan::backend::reference
