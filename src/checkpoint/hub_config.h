@@ -48,9 +48,14 @@ class HubConfig : public JsonFields {
         architecture_(std::move(architecture)),
         generation_end_tokens_(std::move(generation_end_tokens)) {}
 
-  static base::Result<HubConfig> FromTexts(std::string_view config, std::string config_name,
-                                           std::string_view generation,
-                                           std::string generation_name);
+  // The files' contents, and their names for messages.
+  struct Texts {
+    std::string_view config;
+    std::string config_name;
+    std::string_view generation;
+    std::string generation_name;
+  };
+  static base::Result<HubConfig> FromTexts(const Texts& texts);
 
   std::string architecture_;
   std::vector<int64_t> generation_end_tokens_;
