@@ -10,10 +10,18 @@ function(longspan_check_headers)
   foreach(header IN LISTS headers)
     set(source ${PROJECT_BINARY_DIR}/check_headers/${header}.cc)
     file(CONFIGURE OUTPUT ${source} CONTENT "#include \"${PROJECT_SOURCE_DIR}/${header}\"\n")
+    # Its headers are written for the instruction sets that its sources are compiled for.
+    if(header MATCHES "^src/backend/cpu/" AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      set_source_files_properties(${source} PROPERTIES
+                                  COMPILE_OPTIONS "-march=x86-64-v4;-mavx512bf16")
+    endif()
     list(APPEND sources ${source})
   endforeach()
   add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${sources})
   target_include_directories(check_headers PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/src)
+  target_compile_options(check_headers PRIVATE -O0)
+  # What longspan_test defines.
+  target_compile_definitions(check_headers PRIVATE LONGSPAN_SOURCE_DIR="" LONGSPAN_PROGRAM="")
   # What the rooms hand on to their users (include folders, definitions of libraries).
   get_property(rooms GLOBAL PROPERTY LONGSPAN_ROOMS)
   target_link_libraries(check_headers PRIVATE ${rooms})

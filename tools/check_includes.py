@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Checks what the compiler cannot: who may include whom, where `#if` may stand, and how long files are.
+"""Checks what the compiler cannot: who includes whom, where `#if` stands, how long files are.
 
     tools/check_includes.py [ROOT]
 
-Prints one line per finding, "path:line: what is wrong", and exits 1 when there is an error. The rules are the
-tables below; ARCHITECTURE.md has their reasons. tests/tools/check_includes_test.py shows that each can fail.
+Prints one line per finding, "path:line: what is wrong", and exits 1 when there is an error. The
+rules are the tables below; ARCHITECTURE.md has their reasons. tests/tools/check_includes_test.py
+shows that each can fail.
 """
 import dataclasses
 import pathlib
@@ -48,15 +49,19 @@ IMPURE_HEADERS = {
     "shared_mutex", "thread", "time.h", "unistd.h", "fcntl.h", "base/clock.h",
 }  # fmt: skip
 
-# Preprocessor conditions on a device, a vector extension or an optional library, and where they may stand.
+# Preprocessor conditions on a device, a vector extension or an optional library, and where they
+# may stand.
 CONDITION = re.compile(
     r"^\s*#\s*(?:el)?if.*(?:CUDA|HAVE_|LONGSPAN_WITH|__has_include|__AVX|__SSE)"
 )
 CONDITIONS_ALLOWED = ("src/backend/", "src/comm/", "apps/wiring.cc")
 
-# Only this file of apps/ names concrete backends and transports.
+# Concrete backends and transports: a folder each, named only by itself, tests and the wiring.
+CONCRETE = re.compile(r"^((?:backend|comm)/[^/]+/)")
 WIRING = "apps/wiring.cc"
-CONCRETE = re.compile(r"^(?:backend/|comm/[^/]+/)")
+
+# Folders below src/ that hold only test code, besides the files *_test.cc.
+TEST_FOLDERS = ("src/comm/conformance/",)
 
 WARN_LINES = 400
 MAX_LINES = 600
@@ -81,7 +86,7 @@ class Finding:
 
 
 def room_of(path):
-    """The room of a path relative to src/ ("kv/page.h", "backend/cpu/gemm.h"); None where there is none."""
+    """The room of a path relative to src/ ("kv/page.h", "backend/cpu/gemm.h"), or None."""
     parts = path.split("/")
     if len(parts) > 2 and parts[0] == "backend":
         return "/".join(parts[:2])
@@ -89,10 +94,14 @@ def room_of(path):
 
 
 def room_of_file(path):
-    """The room of a path relative to the root: "apps" for apps/, None for tests, benches and tools."""
+    """The room of a path relative to the root: "apps" for apps/, None outside src/ and apps/."""
     if path.startswith("src/"):
         return room_of(path[len("src/") :])
     return "apps" if path.startswith("apps/") else None
+
+
+def is_test_file(path):
+    return path.endswith("_test.cc") or path.startswith(TEST_FOLDERS)
 
 
 def may_include(room, other, is_test):
@@ -116,16 +125,18 @@ def check_room_include(room, is_test, header, root):
 
 def check_include(path, header, is_quoted, root):
     room = room_of_file(path)
-    is_test = path.endswith("_test.cc")
+    is_test = is_test_file(path)
     if room is None:
         if is_quoted and not any((root / folder / header).is_file() for folder in ("", "src")):
             return f'"{header}" is neither under src/ nor under the root'
         return None
     if is_quoted and (wrong := check_room_include(room, is_test, header, root)):
         return wrong
-    if room == "apps" and path != WIRING and not is_test and CONCRETE.match(header):
-        return f"only {WIRING} names concrete backends and transports"
-    if room in PURE_ROOMS and not is_test and (header in IMPURE_HEADERS or header.startswith("sys/")):
+    concrete = CONCRETE.match(header)
+    if concrete and not (is_test or path == WIRING or path.startswith(f"src/{concrete.group(1)}")):
+        return f"only {WIRING} names a concrete backend or transport ({concrete.group(1)})"
+    is_impure = header in IMPURE_HEADERS or header.startswith("sys/")
+    if room in PURE_ROOMS and not is_test and is_impure:
         return f"{room}/ is pure: {header} brings in a thread, a clock or a file"
     return None
 
@@ -143,34 +154,47 @@ def check_code(path, lines, root):
             if wrong := check_include(path, quoted or system, quoted is not None, root):
                 yield Finding(path, number, wrong)
         elif CONDITION.match(line) and not path.startswith(CONDITIONS_ALLOWED + ("tests/",)):
-            yield Finding(path, number, "a device or library #if: only backend/, comm/ and " + WIRING)
+            wrong = f"a device or library #if: only in backend/, comm/ and {WIRING}"
+            yield Finding(path, number, wrong)
 
 
 LIBRARY_CALL = re.compile(r"longspan_library\(([^)]*)\)", re.DOTALL)
 
 
+def folder_of_target(target):
+    """longspan_kv -> "kv/", longspan_backend_cpu -> "backend/cpu/"."""
+    name = target[len("longspan_") :]
+    return re.sub(r"^(backend|comm)_", r"\1/", name) + "/"
+
+
+def check_link(path, target, is_test):
+    """What is wrong when the library of this CMakeLists.txt (or its tests) links a target."""
+    folder = folder_of_target(target)
+    room, other = room_of_file(path), room_of(folder + "x")
+    if other not in LEVELS:
+        return f"{target} is in no room of the layer table"
+    if not may_include(room, other, is_test) or (CONCRETE.match(folder) and not is_test):
+        return f"{room}/ may not link {target}"
+    return None
+
+
 def check_links(path, text):
-    """A room's library may link only what the room may include (TEST_DEPS: what its tests may)."""
-    room = room_of_file(path)
+    """A room's library links only what its files may include (TEST_DEPS: what its tests may)."""
     for call in LIBRARY_CALL.finditer(text):
         line = text.count("\n", 0, call.start()) + 1
         keyword = ""
         for word in call.group(1).split()[1:]:
             if word.isupper():
                 keyword = word
-            if not word.startswith("longspan_"):
-                continue
-            name = word[len("longspan_") :]
-            other = name.replace("backend_", "backend/") if name.startswith("backend_") else name
-            if other not in LEVELS:
-                yield Finding(path, line, f"{word} is in no room of the layer table")
-            elif not may_include(room, other, is_test=keyword == "TEST_DEPS"):
-                yield Finding(path, line, f"{room}/ may not link {word}")
+            elif word.startswith("longspan_"):
+                if wrong := check_link(path, word, keyword == "TEST_DEPS"):
+                    yield Finding(path, line, wrong)
 
 
 def check_size(path, count):
     if count > MAX_LINES:
-        yield Finding(path, count, f"{count} lines, more than {MAX_LINES}: move the second thing out")
+        wrong = f"{count} lines, more than {MAX_LINES}: move the second thing out"
+        yield Finding(path, count, wrong)
     elif count > WARN_LINES:
         yield Finding(path, count, f"{count} lines: does a second thing live here?", is_error=False)
 
@@ -180,7 +204,7 @@ def check_tree(root):
     for folder in SOURCE_FOLDERS:
         for file in sorted((root / folder).rglob("*")):
             path = file.relative_to(root).as_posix()
-            if file.name == "CMakeLists.txt" and room_of_file(path) in LEVELS:
+            if path.startswith("src/") and file.name == "CMakeLists.txt":
                 yield from check_links(path, file.read_text())
             if file.suffix not in SIZED_SUFFIXES or not file.is_file():
                 continue

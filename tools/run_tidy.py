@@ -3,10 +3,10 @@
 
     tools/run_tidy.py [--build BUILD] [--jobs N] [FILE...]
 
-BUILD is a build folder that was configured and built: its compile_commands.json says how a file is compiled, and
-ninja's record of dependencies what it includes. A file whose command, checks, sources and headers are those of an
-earlier clean run is not read again. What was clean is kept in $LONGSPAN_TIDY_CACHE (~/.cache/longspan-tidy).
-Exits 1 when there is a finding.
+BUILD is a build folder that was configured and built: its compile_commands.json says how a file is
+compiled, and ninja's record of dependencies what it includes. A file whose command, checks, sources
+and headers are those of an earlier clean run is not read again; the keys of clean runs are kept in
+$LONGSPAN_TIDY_CACHE (~/.cache/longspan-tidy). Exits 1 when there is a finding.
 """
 import argparse
 import concurrent.futures
@@ -119,7 +119,8 @@ def main():
             key = key_of(entry, known.get(output), version)
             futures.append(pool.submit(run, entry, build, key))
         failed = sum(not future.result() for future in futures)
-    print(f"run_tidy: {len(work)} files, {failed} with findings, {time.monotonic() - started:.0f} s")
+    seconds = time.monotonic() - started
+    print(f"run_tidy: {len(work)} files, {failed} with findings, {seconds:.0f} s")
     return 1 if failed else 0
 
 
