@@ -12,7 +12,7 @@ build_packages=(
   libpcre2-dev libicu-dev
 )
 test_packages=(
-  libgtest-dev libgmock-dev libbenchmark-dev liblzma-dev
+  libgtest-dev libgmock-dev liblzma-dev
   clang-format-14 clang-tidy-14 python3
 )
 
