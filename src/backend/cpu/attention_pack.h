@@ -1,0 +1,97 @@
+// Keys and values of a block of the paged cache, re-packed as operands of product_tile.h.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/kernel_table.h"
+#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/simd_math.h"
+
+namespace longspan::backend::cpu {
+
+// Finds the rows of successive tokens in the paged cache.
+template <typename Cache>
+struct CacheRows {
+  const AttentionTile& tile;
+  const char* cache;
+  int64_t first_token;  // of the block
+  int64_t count;        // tokens that are there; rows beyond are zeros
+
+  const char* At(int64_t token) const {
+    if (token >= count) return tile.zeros;
+    const int64_t position = first_token + token;
+    const int64_t page = tile.pages[position / tile.page_size];
+    return cache + page * tile.page_stride +
+           position % tile.page_size * tile.head_dim * static_cast<int64_t>(sizeof(Cache));
+  }
+};
+
+// Rows [first, first + n) of the block as elements of the compute type, n <= 16.
+template <typename V, typename Compute, typename Cache>
+[[gnu::always_inline]] inline void FetchRows(const CacheRows<Cache>& rows, int64_t first, int n,
+                                             const char** fetched) {
+  for (int i = 0; i < n; ++i) {
+    fetched[i] = rows.At(first + i);
+    if constexpr (sizeof(Compute) != sizeof(Cache)) {
+      char* to =
+          rows.tile.converted + i * rows.tile.dim_padded * static_cast<int64_t>(sizeof(float));
+      Convert<V, Cache, Compute>(fetched[i], to, rows.tile.head_dim);
+      fetched[i] = to;
+    }
+  }
+}
+
+// Keys transposed: word [step][token] for the product with a query.
+template <typename V, typename Compute, typename Cache>
+void PackKeys(const AttentionTile& tile, int64_t first_token, int64_t count) {
+  const CacheRows<Cache> rows{tile, tile.key_cache, first_token, count};
+  const int64_t steps = tile.head_dim * static_cast<int64_t>(sizeof(Compute)) / 4;
+  for (int64_t token = 0; token < count; token += V::kWidth) {
+    const char* row[V::kWidth];
+    FetchRows<V, Compute>(rows, token, V::kWidth, row);
+    uint32_t* to = tile.keys + token;
+    int64_t step = 0;
+    for (; step + V::kWidth <= steps; step += V::kWidth)
+      V::Transpose(row, step, to + step * kAttentionKeys, kAttentionKeys);
+    for (; step < steps; ++step)
+      for (int i = 0; i < V::kWidth; ++i)
+        __builtin_memcpy(to + step * kAttentionKeys + i, row[i] + 4 * step, 4);
+  }
+}
+
+// Values: word [step][dim] for the product with probabilities, a step being one token (f32) or two
+// (bf16).
+template <typename V, typename Compute, typename Cache>
+void PackValues(const AttentionTile& tile, int64_t first_token, int64_t count) {
+  const CacheRows<Cache> rows{tile, tile.value_cache, first_token, count};
+  constexpr int kTokens = 4 / sizeof(Compute);
+  uint32_t* to = tile.values;
+  for (int64_t token = 0; token < count; token += kTokens, to += tile.dim_padded) {
+    const char* row[kTokens];
+    FetchRows<V, Compute>(rows, token, kTokens, row);
+    for (int64_t i = 0; i < tile.dim_padded; i += V::kWidth) {
+      const int64_t left = tile.head_dim - i;
+      const int64_t n = left > 0 ? left : 0;
+      if constexpr (kTokens == 1) {
+        const auto* value = reinterpret_cast<const float*>(row[0]);
+        V::StoreWords(to + i, LoadPartial<V>(value + i, n));
+      } else {
+        const auto* low = reinterpret_cast<const Bfloat*>(row[0]) + i;
+        const auto* high = reinterpret_cast<const Bfloat*>(row[1]) + i;
+        Bfloat low_padded[V::kWidth] = {};
+        Bfloat high_padded[V::kWidth] = {};
+        if (n < V::kWidth) {
+          for (int64_t j = 0; j < n; ++j) {
+            low_padded[j] = low[j];
+            high_padded[j] = high[j];
+          }
+          low = low_padded;
+          high = high_padded;
+        }
+        V::StoreWords(to + i, V::PairWords(low, high));
+      }
+    }
+  }
+}
+
+}  // namespace longspan::backend::cpu

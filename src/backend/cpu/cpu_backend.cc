@@ -1,0 +1,98 @@
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/packed.h"
+#include "tensor/host_memory.h"
+
+namespace longspan::backend::cpu {
+namespace {
+
+using tensor::DType;
+
+constexpr ops::OpTable kOps = {
+    .embedding = Embedding,
+    .gather_rows = GatherRows,
+    .rms_norm = RmsNorm,
+    .add = Add,
+    .linear = Linear,
+    .rope_table = RopeTable,
+    .rope = Rope,
+    .kv_write = KvWrite,
+    .attention = Attention,
+    .silu_mul = SiluMul,
+    .router = Router,
+    .expert_order = ExpertOrder,
+    .grouped_linear = GroupedLinear,
+    .expert_combine = ExpertCombine,
+    .sample = Sample,
+    .token_logprob = TokenLogprob,
+    .top_logprobs = TopLogprobs,
+};
+
+bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
+
+class CpuBackendImpl : public ops::Backend {
+ public:
+  std::string_view name() const override { return "cpu"; }
+  const ops::OpTable& ops() const override { return kOps; }
+
+  base::Status CheckTypes(DType compute, DType kv_cache) const override {
+    if (!IsSupportedType(compute))
+      return base::Unimplemented(
+          "the cpu backend computes in f32 or bf16, not {}: use --dtype f32 or bf16",
+          tensor::DTypeName(compute));
+    if (!IsSupportedType(kv_cache))
+      return base::Unimplemented(
+          "the cpu backend has a KV cache of f32 or bf16, not {}: use --kv-cache-dtype f32 or bf16",
+          tensor::DTypeName(kv_cache));
+    return base::OkStatus();
+  }
+
+  base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(
+      const ops::QueueOptions& options) const override {
+    LONGSPAN_RETURN_IF_ERROR(CheckIsaChoice());
+    if (options.threads < 1)
+      return base::InvalidArgument("--threads must be 1 or more, not {}", options.threads);
+    return std::unique_ptr<tensor::Queue>(std::make_unique<tensor::ThreadPool>(
+        tensor::ThreadPool::Options{.threads = options.threads, .cores = options.cores}));
+  }
+
+  base::Result<tensor::Buffer> Allocate(int64_t bytes) const override {
+    return tensor::AllocateHost(bytes);
+  }
+
+  int64_t AvailableBytes() const override { return tensor::AvailableHostBytes(); }
+
+  int64_t WorkspaceBytes(const tensor::Queue& queue,
+                         const ops::WorkspaceShape& shape) const override {
+    const int threads = static_cast<const tensor::ThreadPool&>(queue).threads();
+    return std::max({AttentionWorkspaceBytes(threads, shape), LinearWorkspaceBytes(threads, shape),
+                     SamplingWorkspaceBytes(threads, shape)});
+  }
+
+  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
+      const ops::PackRequest& request) const override {
+    return PackWeight(request);
+  }
+
+  base::Status Upload(tensor::Queue&, std::span<const std::byte> host,
+                      tensor::View device) const override {
+    return tensor::CopyIn(host, device);
+  }
+  base::Status Download(tensor::Queue&, tensor::ConstView device,
+                        std::span<std::byte> host) const override {
+    return tensor::CopyOut(device, host);
+  }
+};
+
+}  // namespace
+
+const ops::Backend& CpuBackend() {
+  static const CpuBackendImpl backend;
+  return backend;
+}
+
+}  // namespace longspan::backend::cpu

@@ -1,0 +1,139 @@
+// The ops that go over rows one by one.
+#include <cmath>
+
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/isa.h"
+
+namespace longspan::backend::cpu {
+
+using tensor::Bf16;
+using tensor::DType;
+
+void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args) {
+  const auto* tokens = args.tokens.data<int32_t>();
+  const auto convert = ActiveKernels().convert[TypeOf(args.table)][TypeOf(args.out)];
+  const int64_t columns = args.out.size(1);
+  ForRows(context, args.out.size(0), columns, [&](int64_t row) {
+    LONGSPAN_DCHECK(tokens[row] >= 0 && tokens[row] < args.table.size(0), "token {}", tokens[row]);
+    convert(RowAt(args.table, tokens[row]), RowAt(args.out, row), columns);
+  });
+}
+
+void GatherRows(tensor::ExecutionContext& context, const ops::GatherRowsArgs& args) {
+  const auto* index = args.index.data<int32_t>();
+  const int64_t columns = args.out.size(1);
+  const int64_t bytes = columns * tensor::SizeOf(args.out.dtype());
+  ForRows(context, args.out.size(0), columns, [&](int64_t row) {
+    LONGSPAN_DCHECK(index[row] >= 0 && index[row] < args.x.size(0), "row {}", index[row]);
+    std::copy_n(RowAt(args.x, index[row]), bytes, RowAt(args.out, row));
+  });
+}
+
+void RmsNorm(tensor::ExecutionContext& context, const ops::RmsNormArgs& args) {
+  const auto* weight = args.weight.data<float>();
+  const auto norm = ActiveKernels().rms_norm[TypeOf(args.x)];
+  const bool by_head = args.x.rank() == 3;
+  const int64_t heads = by_head ? args.x.size(1) : 1;
+  const int64_t columns = args.x.size(args.x.rank() - 1);
+  const int64_t element = tensor::SizeOf(args.x.dtype());
+  const int64_t x_head = by_head ? args.x.stride(1) * element : 0;
+  const int64_t out_head = by_head ? args.out.stride(1) * element : 0;
+  ForRows(context, args.x.size(0), heads * columns, [&](int64_t row) {
+    for (int64_t head = 0; head < heads; ++head)
+      norm(RowAt(args.x, row) + head * x_head, weight, args.epsilon, columns,
+           RowAt(args.out, row) + head * out_head);
+  });
+}
+
+void Add(tensor::ExecutionContext& context, const ops::AddArgs& args) {
+  const auto add = ActiveKernels().add[TypeOf(args.x)];
+  const int64_t columns = args.x.size(1);
+  ForRows(context, args.x.size(0), columns,
+          [&](int64_t row) { add(RowAt(args.x, row), RowAt(args.y, row), columns); });
+}
+
+void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args) {
+  const auto silu_mul = ActiveKernels().silu_mul[TypeOf(args.out)];
+  const int64_t columns = args.out.size(1);
+  const int64_t up = columns * tensor::SizeOf(args.out.dtype());
+  ForRows(context, args.out.size(0), 4 * columns, [&](int64_t row) {
+    const char* gate = RowAt(args.gate_up, row);
+    silu_mul(gate, gate + up, columns, RowAt(args.out, row));
+  });
+}
+
+void RopeTable(tensor::ExecutionContext& context, const ops::RopeTableArgs& args) {
+  const auto* positions = args.positions.data<int32_t>();
+  const auto* frequencies = args.inverse_frequencies.data<float>();
+  const int64_t pairs = args.cosines.size(1);
+  // A sine costs some tens of simple operations.
+  ForRows(context, args.cosines.size(0), 64 * pairs, [&](int64_t row) {
+    auto* cosines = args.cosines.row<float>(row);
+    auto* sines = args.sines.row<float>(row);
+    const auto position = static_cast<float>(positions[row]);
+    for (int64_t i = 0; i < pairs; ++i) {
+      const float angle = position * frequencies[i];
+      cosines[i] = std::cos(angle);
+      sines[i] = std::sin(angle);
+    }
+  });
+}
+
+namespace {
+
+float Get(const float* p) { return *p; }
+float Get(const Bf16* p) { return tensor::ToFloat(*p); }
+void Put(float value, float* p) { *p = value; }
+void Put(float value, Bf16* p) { *p = tensor::ToBf16(value); }
+
+template <typename T>
+void RotateNeighbours(void* x, const float* cosines, const float* sines, int64_t pairs) {
+  auto* element = static_cast<T*>(x);
+  for (int64_t i = 0; i < pairs; ++i, element += 2) {
+    const float a = Get(element);
+    const float b = Get(element + 1);
+    Put(a * cosines[i] - b * sines[i], element);
+    Put(b * cosines[i] + a * sines[i], element + 1);
+  }
+}
+
+}  // namespace
+
+void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args) {
+  const ElementType type = TypeOf(args.x);
+  auto rotate = ActiveKernels().rotate_halves[type];
+  if (args.pairs == spec::RopePairs::kInterleaved)
+    rotate = type == kFloat ? RotateNeighbours<float> : RotateNeighbours<Bf16>;
+  const int64_t heads = args.x.size(1);
+  const int64_t pairs = args.cosines.size(1);
+  const int64_t head_bytes = args.x.stride(1) * tensor::SizeOf(args.x.dtype());
+  ForRows(context, args.x.size(0), 2 * heads * pairs, [&](int64_t row) {
+    for (int64_t head = 0; head < heads; ++head)
+      rotate(RowAt(args.x, row) + head * head_bytes, args.cosines.row<float>(row),
+             args.sines.row<float>(row), pairs);
+  });
+}
+
+void KvWrite(tensor::ExecutionContext& context, const ops::KvWriteArgs& args) {
+  const auto* slots = args.slots.data<int64_t>();
+  const auto convert = ActiveKernels().convert[TypeOf(args.keys)][TypeOf(args.key_cache)];
+  const int64_t heads = args.keys.size(1);
+  const int64_t dim = args.keys.size(2);
+  const int64_t page_size = args.key_cache.size(2);
+  const int64_t element = tensor::SizeOf(args.keys.dtype());
+  const int64_t cache_element = tensor::SizeOf(args.key_cache.dtype());
+  ForRows(context, args.keys.size(0), 2 * heads * dim, [&](int64_t row) {
+    const int64_t page = slots[row] / page_size;
+    LONGSPAN_DCHECK(slots[row] >= 0 && page < args.key_cache.size(0), "slot {}", slots[row]);
+    for (int64_t head = 0; head < heads; ++head) {
+      const int64_t to =
+          ((page * heads + head) * page_size + slots[row] % page_size) * dim * cache_element;
+      convert(RowAt(args.keys, row) + head * args.keys.stride(1) * element,
+              static_cast<char*>(args.key_cache.raw()) + to, dim);
+      convert(RowAt(args.values, row) + head * args.values.stride(1) * element,
+              static_cast<char*>(args.value_cache.raw()) + to, dim);
+    }
+  });
+}
+
+}  // namespace longspan::backend::cpu

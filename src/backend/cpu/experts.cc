@@ -1,0 +1,96 @@
+// Routing of rows to experts, and back.
+#include <algorithm>
+
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/isa.h"
+#include "backend/cpu/logits.h"
+
+namespace longspan::backend::cpu {
+namespace {
+
+// The k experts with the largest logits (the softmax is monotone), largest first, ties to the
+// lower expert.
+void ChooseExperts(const float* logits, int64_t experts, int64_t choices, int32_t* ids) {
+  int64_t chosen = 0;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    const double logit = Logit(logits[expert]);
+    if (chosen == choices && !(logit > Logit(logits[ids[choices - 1]]))) continue;
+    int64_t place = chosen < choices ? chosen++ : choices - 1;
+    for (; place > 0 && logit > Logit(logits[ids[place - 1]]); --place) ids[place] = ids[place - 1];
+    ids[place] = static_cast<int32_t>(expert);
+  }
+}
+
+void RouteRow(const KernelTable& kernels, const ops::RouterArgs& args, int64_t row) {
+  const int64_t experts = args.logits.size(1);
+  const int64_t choices = args.expert_ids.size(1);
+  const float* logits = args.logits.row<float>(row);
+  auto* ids = args.expert_ids.row<int32_t>(row);
+  auto* weights = args.expert_weights.row<float>(row);
+  ChooseExperts(logits, experts, choices, ids);
+  const double largest = Logit(logits[ids[0]]);
+  const auto relative = [&](int64_t choice) {
+    return std::exp(Logit(logits[ids[choice]]) - largest);
+  };
+  double sum = 0;
+  if (args.normalize_weights) {
+    for (int64_t choice = 0; choice < choices; ++choice) sum += relative(choice);
+  } else {
+    float max = 0;
+    kernels.exp_sum(logits, experts, &max, &sum);
+  }
+  for (int64_t choice = 0; choice < choices; ++choice)
+    weights[choice] = static_cast<float>(relative(choice) / sum);
+}
+
+}  // namespace
+
+void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args) {
+  const KernelTable& kernels = ActiveKernels();
+  ForRows(context, args.logits.size(0), 8 * args.logits.size(1),
+          [&](int64_t row) { RouteRow(kernels, args, row); });
+}
+
+// A counting sort.
+void ExpertOrder(tensor::ExecutionContext&, const ops::ExpertOrderArgs& args) {
+  const int64_t rows = args.expert_ids.size(0);
+  const int64_t choices = args.expert_ids.size(1);
+  const int64_t experts = args.expert_begin.size(0) - 1;
+  auto* begin = args.expert_begin.data<int32_t>();
+  auto* source_rows = args.source_rows.data<int32_t>();
+  std::fill_n(begin, experts + 1, 0);
+  for (int64_t row = 0; row < rows; ++row)
+    for (int64_t choice = 0; choice < choices; ++choice)
+      ++begin[args.expert_ids.row<int32_t>(row)[choice] + 1];
+  for (int64_t expert = 0; expert < experts; ++expert) begin[expert + 1] += begin[expert];
+  // Places are handed out from begin[expert] on, which so moves to the next expert's begin.
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t choice = 0; choice < choices; ++choice) {
+      const int32_t place = begin[args.expert_ids.row<int32_t>(row)[choice]]++;
+      args.sorted_places.row<int32_t>(row)[choice] = place;
+      source_rows[place] = static_cast<int32_t>(row);
+    }
+  }
+  std::copy_backward(begin, begin + experts, begin + experts + 1);
+  begin[0] = 0;
+}
+
+void ExpertCombine(tensor::ExecutionContext& context, const ops::ExpertCombineArgs& args) {
+  const auto combine = ActiveKernels().combine[TypeOf(args.x)];
+  const int64_t choices = args.sorted_places.size(1);
+  const int64_t columns = args.out.size(1);
+  CombineRow common;
+  common.x = static_cast<const char*>(args.x.raw());
+  common.x_stride = args.x.stride(0) * tensor::SizeOf(args.x.dtype());
+  common.terms = choices;
+  common.columns = columns;
+  ForRows(context, args.out.size(0), choices * columns, [&](int64_t row) {
+    CombineRow sum = common;
+    sum.places = args.sorted_places.row<int32_t>(row);
+    sum.weights = args.expert_weights.row<float>(row);
+    sum.out = RowAt(args.out, row);
+    combine(sum);
+  });
+}
+
+}  // namespace longspan::backend::cpu

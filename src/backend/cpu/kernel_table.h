@@ -1,0 +1,118 @@
+// What the op code calls of the kernels that are compiled once per instruction set.
+//
+// The kernels are templates over a vector type (simd_*.h) and are instantiated in one translation
+// unit per instruction set (kernels_*.cc), compiled with that set's flags. Those units include only
+// this header and the kernels, so that no inline function of the standard library is compiled with
+// instructions that the machine may lack and then picked by the linker for the whole program.
+#pragma once
+
+#include <cstdint>
+
+namespace longspan::backend::cpu {
+
+// A packed matrix is cut into panels of 64 columns of the product (rows of W). A panel is stored
+// step by step: 64 words of 32 bits per step, a word being one f32 or a pair of bf16 of successive
+// input columns (the earlier one in the low half). Padding is zero. The layout is the same for all
+// instruction sets.
+constexpr int64_t kPanelColumns = 64;
+
+// Products accumulate over at most so many steps before the accumulators rest in f32 scratch, so
+// that a slice of a panel stays in the second-level cache. The chain of additions is the same with
+// and without.
+constexpr int64_t kStepsPerPass = 512;
+
+// Query rows (tokens x heads of one group) of an attention task, and keys of a block, at most.
+constexpr int64_t kAttentionRows = 256;
+constexpr int64_t kAttentionKeys = 128;
+
+enum ElementType : int { kFloat = 0, kBfloat = 1 };
+
+// out = x W^T (+ bias) for some rows and one panel. The rows of `x` are those named by
+// `source_rows`, or 0 .. rows - 1.
+struct ProductBlock {
+  const char* x = nullptr;
+  int64_t x_stride = 0;  // bytes
+  const int32_t* source_rows = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;  // of x
+  const uint32_t* panel = nullptr;
+  int64_t panel_columns = 0;    // valid ones, at most 64
+  const float* bias = nullptr;  // [panel_columns] or none
+  char* out = nullptr;
+  int64_t out_stride = 0;  // elements
+  ElementType out_type = kFloat;
+  float* partial_sums = nullptr;  // [rows, 64], where columns need more than one pass
+};
+
+// Attention of a run of consecutive positions of one sequence, for the query heads of one KV head.
+struct AttentionTile {
+  const char* queries = nullptr;   // of the first token and head
+  int64_t query_token_stride = 0;  // bytes; a head follows at query_head_stride
+  int64_t query_head_stride = 0;
+  char* out = nullptr;
+  int64_t out_token_stride = 0;
+  int64_t out_head_stride = 0;
+  int64_t tokens = 0;
+  int64_t group = 0;  // query heads
+  int64_t head_dim = 0;
+  int64_t first_position = 0;
+
+  const char* key_cache = nullptr;  // of page 0 and this KV head
+  const char* value_cache = nullptr;
+  int64_t page_stride = 0;  // bytes
+  const int32_t* pages = nullptr;
+  int64_t page_size = 0;
+
+  float scale_log2 = 0;  // scale * log2(e): the kernel works with powers of two
+
+  // Scratch, 64-byte aligned; dim_padded is head_dim rounded up to 16.
+  uint32_t* keys = nullptr;       // [head_dim steps, kAttentionKeys]
+  uint32_t* values = nullptr;     // [kAttentionKeys steps, dim_padded]
+  char* converted = nullptr;      // [16, dim_padded] f32: rows of another type, and
+  const char* zeros = nullptr;    // [dim_padded] f32 of zeros: rows that are not there
+  float* sums = nullptr;          // [rows, dim_padded]
+  float* maxima = nullptr;        // [rows]
+  float* denominators = nullptr;  // [rows, 16]
+  int64_t dim_padded = 0;
+};
+
+// One row of a weighted sum: out = sum_j weights[j] * x[places[j]].
+struct CombineRow {
+  const char* x = nullptr;
+  int64_t x_stride = 0;  // bytes
+  const int32_t* places = nullptr;
+  const float* weights = nullptr;
+  int64_t terms = 0;
+  int64_t columns = 0;
+  char* out = nullptr;
+};
+
+// Row kernels work on n elements; arrays are indexed by ElementType.
+struct KernelTable {
+  const char* name;
+
+  void (*product[2])(const ProductBlock& block);                 // by compute type
+  void (*attention[2][2])(const AttentionTile& tile);            // by compute type, cache type
+  void (*convert[2][2])(const void* from, void* to, int64_t n);  // by type from, type to
+  void (*rms_norm[2])(const void* x, const float* weight, double epsilon, int64_t n, void* out);
+  void (*add[2])(void* x, const void* y, int64_t n);
+  void (*silu_mul[2])(const void* gate, const void* up, int64_t n, void* out);
+  // Pairs (i, half + i).
+  void (*rotate_halves[2])(void* x, const float* cosines, const float* sines, int64_t half);
+  void (*combine[2])(const CombineRow& row);
+  // log(sum(exp(x))) = *max + log(*sum).
+  void (*exp_sum)(const float* x, int64_t n, float* max, double* sum);
+
+  // Multiply-adds from registers only, `iterations` times 16 vectors; returns the floating-point
+  // operations done.
+  double (*peak[2])(int64_t iterations);
+};
+
+extern const KernelTable kPortableKernels;
+#if defined(__x86_64__)
+extern const KernelTable kAvx2Kernels;
+extern const KernelTable kAvx512Kernels;
+extern const KernelTable kAvx512Bf16Kernels;
+#endif
+
+}  // namespace longspan::backend::cpu

@@ -1,0 +1,119 @@
+// Products with a panel of packed weights (KernelTable::product).
+#pragma once
+
+#include <cstdint>
+
+#include "backend/cpu/kernel_table.h"
+#include "backend/cpu/product_tile.h"
+#include "backend/cpu/simd_math.h"
+
+namespace longspan::backend::cpu {
+
+// One tile of one pass over a ProductBlock.
+template <typename V, bool kBf16>
+struct ProductTile {
+  const ProductBlock* block;
+  int64_t first_row;
+  int64_t first_column;  // in the panel
+  int64_t first_step;
+  int64_t steps;
+  bool first_pass;
+  bool last_pass;
+
+  template <int kRows, int kVectors>
+  [[gnu::noinline]] void Run() const;
+
+ private:
+  template <int kRows, int kVectors>
+  [[gnu::always_inline]] void AddOddColumn(const char* const* a,
+                                           Accumulators<V, kRows, kVectors>& sums) const;
+  template <int kRows, int kVectors>
+  [[gnu::always_inline]] void Finish(const Accumulators<V, kRows, kVectors>& sums) const;
+};
+
+template <typename V, bool kBf16>
+template <int kRows, int kVectors>
+void ProductTile<V, kBf16>::Run() const {
+  const ProductBlock& b = *block;
+  const char* a[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row = b.source_rows != nullptr ? b.source_rows[first_row + r] : first_row + r;
+    a[r] = b.x + row * b.x_stride + first_step * 4;
+  }
+  Accumulators<V, kRows, kVectors> sums;
+  float* partial = b.partial_sums + first_row * kPanelColumns + first_column;
+  for (int r = 0; r < kRows; ++r)
+    for (int v = 0; v < kVectors; ++v)
+      sums.at[r][v] = first_pass ? V::Set(0) : V::Load(partial + r * kPanelColumns + v * V::kWidth);
+  MultiplyAdd<V, kBf16>(a, b.panel + first_step * kPanelColumns + first_column, kPanelColumns,
+                        steps, sums);
+  if (!last_pass) {
+    for (int r = 0; r < kRows; ++r)
+      for (int v = 0; v < kVectors; ++v)
+        V::Store(partial + r * kPanelColumns + v * V::kWidth, sums.at[r][v]);
+    return;
+  }
+  if (kBf16 && b.columns % 2 != 0) AddOddColumn(a, sums);
+  Finish(sums);
+}
+
+// The last pair of an odd number of columns has no second element to read.
+template <typename V, bool kBf16>
+template <int kRows, int kVectors>
+inline void ProductTile<V, kBf16>::AddOddColumn(const char* const* a,
+                                                Accumulators<V, kRows, kVectors>& sums) const {
+  uint32_t pair[kRows] = {};
+  const char* pairs[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    __builtin_memcpy(&pair[r], a[r] + steps * 4, 2);
+    pairs[r] = reinterpret_cast<const char*>(&pair[r]);
+  }
+  MultiplyAdd<V, kBf16>(pairs, block->panel + (first_step + steps) * kPanelColumns + first_column,
+                        kPanelColumns, 1, sums);
+}
+
+template <typename V, bool kBf16>
+template <int kRows, int kVectors>
+inline void ProductTile<V, kBf16>::Finish(const Accumulators<V, kRows, kVectors>& sums) const {
+  const ProductBlock& b = *block;
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t out_row = (first_row + r) * b.out_stride;
+    for (int v = 0; v < kVectors; ++v) {
+      const int64_t column = first_column + v * V::kWidth;
+      const int64_t valid = b.panel_columns - column;
+      auto sum = sums.at[r][v];
+      if (b.bias != nullptr) sum = V::Add(sum, LoadPartial<V>(b.bias + column, valid));
+      if (b.out_type == kFloat) {
+        StorePartial<V>(reinterpret_cast<float*>(b.out) + out_row + column, valid, sum);
+      } else {
+        StorePartial<V>(reinterpret_cast<Bfloat*>(b.out) + out_row + column, valid, sum);
+      }
+    }
+  }
+}
+
+template <typename V, bool kBf16>
+void Product(const ProductBlock& block) {
+  constexpr int64_t kTileColumns = int64_t{V::kWidth} * V::kTileVectors;
+  const int64_t steps = kBf16 ? block.columns / 2 : block.columns;  // whole ones
+  for (int64_t first_step = 0; first_step == 0 || first_step < steps; first_step += kStepsPerPass) {
+    const int64_t left = steps - first_step;
+    ProductTile<V, kBf16> tile;
+    tile.block = &block;
+    tile.first_step = first_step;
+    tile.steps = left < kStepsPerPass ? left : kStepsPerPass;
+    tile.first_pass = first_step == 0;
+    tile.last_pass = left <= kStepsPerPass;
+    for (int64_t column = 0; column < block.panel_columns; column += kTileColumns) {
+      const int64_t columns_left = block.panel_columns - column;
+      const int64_t vectors = (columns_left + V::kWidth - 1) / V::kWidth;
+      tile.first_column = column;
+      for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
+        tile.first_row = row;
+        WithTileShape<V::kTileRows, V::kTileVectors>(block.rows - row, vectors, tile);
+      }
+    }
+  }
+}
+
+}  // namespace longspan::backend::cpu
