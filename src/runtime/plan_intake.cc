@@ -1,0 +1,68 @@
+#include "runtime/plan_intake.h"
+
+namespace longspan::runtime {
+
+PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks& links,
+                       ResidualSlots& slots)
+    : config_(config),
+      links_(links),
+      slots_(slots),
+      pages_(config.page_size, pages),
+      thread_([this] { Loop(); }) {}
+
+PlanIntake::~PlanIntake() {
+  slots_.Cancel();
+  links_.Close();
+  thread_.join();
+}
+
+base::Result<PreparedStep> PlanIntake::Next() {
+  std::unique_lock lock(mutex_);
+  ready_.wait(lock, [this] { return !steps_.empty(); });
+  base::Result<PreparedStep> step = std::move(steps_.front());
+  steps_.pop_front();
+  return step;
+}
+
+void PlanIntake::Loop() {
+  while (true) {
+    base::Result<PreparedStep> step = Prepare();
+    const bool ended = !step.ok();
+    Push(std::move(step));
+    if (ended) return;
+  }
+}
+
+base::Result<PreparedStep> PlanIntake::Prepare() {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, links_.leader->Receive());
+  PreparedStep step;
+  LONGSPAN_ASSIGN_OR_RETURN(step.plan, DecodePlan(frame));
+  if (epoch_ && step.plan.epoch != *epoch_)
+    return base::Unavailable("a plan of epoch {} came in epoch {}", step.plan.epoch.value,
+                             epoch_->value);
+  epoch_ = step.plan.epoch;
+  if (step.plan.number.value != last_number_.value + 1)
+    return base::DataLoss("plan {} came after plan {}", step.plan.number.value, last_number_.value);
+  last_number_ = step.plan.number;
+  LONGSPAN_ASSIGN_OR_RETURN(step.tables, pages_.Apply(step.plan));
+  if (step.tables.rows > config_.max_rows)
+    return base::DataLoss("a plan has {} rows, the most is {}", step.tables.rows, config_.max_rows);
+  LONGSPAN_ASSIGN_OR_RETURN(step.slot, slots_.Acquire());
+  if (links_.previous != nullptr) {
+    const tensor::View residual = slots_.Rows(step.slot, step.tables.rows);
+    step.received = links_.previous->Receive(
+        step.plan.number.value,
+        std::span(static_cast<std::byte*>(residual.raw()), static_cast<size_t>(residual.bytes())));
+  }
+  return step;
+}
+
+void PlanIntake::Push(base::Result<PreparedStep> step) {
+  {
+    const std::lock_guard lock(mutex_);
+    steps_.push_back(std::move(step));
+  }
+  ready_.notify_one();
+}
+
+}  // namespace longspan::runtime

@@ -1,0 +1,49 @@
+// Takes plans from the leader ahead of their turn.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "base/result.h"
+#include "runtime/rank_config.h"
+#include "runtime/rank_links.h"
+#include "runtime/stage.h"
+
+namespace longspan::runtime {
+
+// A thread that reads plans, builds their tables and posts the receives of their input while
+// earlier plans still compute; as many plans ahead as the residual ring has buffers.
+class PlanIntake {
+ public:
+  // `links` and `slots` must outlive it. Starts the thread.
+  PlanIntake(const RankConfig& config, int64_t pages, const RankLinks& links, ResidualSlots& slots);
+  // Ends the thread: closes the links.
+  ~PlanIntake();
+  PlanIntake(const PlanIntake&) = delete;
+  PlanIntake& operator=(const PlanIntake&) = delete;
+
+  // The next plan, in order. Unavailable when the leader has closed its channel: the regular end.
+  base::Result<PreparedStep> Next();
+
+ private:
+  void Loop();
+  base::Result<PreparedStep> Prepare();
+  void Push(base::Result<PreparedStep> step);
+
+  RankConfig config_;
+  const RankLinks& links_;
+  ResidualSlots& slots_;
+  SequencePages pages_;
+  plan::PlanNumber last_number_;
+  std::optional<plan::Epoch> epoch_;
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<base::Result<PreparedStep>> steps_;
+  std::thread thread_;
+};
+
+}  // namespace longspan::runtime

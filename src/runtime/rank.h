@@ -1,0 +1,21 @@
+// The life of a rank, from its first frame to its last.
+#pragma once
+
+#include <functional>
+#include <string_view>
+
+#include "base/result.h"
+#include "ops/backend.h"
+#include "runtime/rank_links.h"
+
+namespace longspan::runtime {
+
+// Finds a backend by name, or says which there are.
+using BackendFinder = std::function<base::Result<const ops::Backend*>(std::string_view name)>;
+
+// Takes its configuration from the leader, loads, allocates, then applies plans until the leader
+// closes the channel (ok) or something fails (the error, which the leader has been told). Closes
+// the links before it returns. The calling thread is the rank's first compute thread.
+base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend);
+
+}  // namespace longspan::runtime

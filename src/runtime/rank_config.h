@@ -1,0 +1,49 @@
+// Everything a rank needs to know to come up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/layer_split.h"
+#include "tensor/dtype.h"
+
+namespace longspan::runtime {
+
+enum class LoadFormat : uint8_t { kAuto, kDummy };
+
+// A plain value, sent to the rank as its first frame.
+struct RankConfig {
+  std::string model_dir;
+  LoadFormat load_format = LoadFormat::kAuto;
+  uint64_t dummy_seed = 0;
+
+  std::string backend;
+  int32_t threads = 1;
+  std::vector<int32_t> cores;  // to pin the threads to; empty: not pinned
+  tensor::DType compute = tensor::DType::kF32;
+  tensor::DType kv_cache = tensor::DType::kF32;
+  bool deterministic = false;
+
+  int32_t stage = 0;
+  int32_t stages = 1;
+  std::vector<plan::LayerRange> ranges;
+
+  int32_t page_size = 64;
+  int64_t max_rows = 0;     // of one plan
+  int64_t max_slices = 0;   // of one plan
+  int64_t max_context = 0;  // tokens of one sequence
+
+  bool first() const { return stage == 0; }
+  bool last() const { return stage == stages - 1; }
+};
+
+// What a rank says when its weights are loaded.
+struct RankReady {
+  int64_t weight_bytes = 0;
+  int64_t workspace_bytes = 0;
+  int64_t kv_bytes_per_page = 0;  // of its own layers
+  int64_t available_bytes = 0;    // device memory that is left for KV
+};
+
+}  // namespace longspan::runtime

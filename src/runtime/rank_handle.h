@@ -1,0 +1,30 @@
+// A rank as the leader sees it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "comm/channel.h"
+#include "runtime/rank.h"
+#include "runtime/rank_links.h"
+
+namespace longspan::runtime {
+
+// Destroying it ends the rank and waits for that, a few seconds at most.
+class RankHandle {
+ public:
+  virtual ~RankHandle() = default;
+
+  // The leader's end of the control channel.
+  virtual comm::Channel& channel() = 0;
+
+  // How the rank ended, once its channel has: "was killed by signal 9". Empty where it ended in
+  // order or its end is not known within a moment.
+  virtual std::string DescribeEnd() = 0;
+};
+
+// A rank as a thread of this process. `channel` is connected to links.leader.
+std::unique_ptr<RankHandle> StartRankThread(std::unique_ptr<comm::Channel> channel, RankLinks links,
+                                            BackendFinder find_backend);
+
+}  // namespace longspan::runtime

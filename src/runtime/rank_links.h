@@ -1,0 +1,27 @@
+// A rank's connections.
+#pragma once
+
+#include <memory>
+
+#include "comm/channel.h"
+#include "comm/link.h"
+
+namespace longspan::runtime {
+
+struct RankLinks {
+  std::unique_ptr<comm::Channel> leader;
+  std::unique_ptr<comm::Link> previous;   // from the stage before; null on the first
+  std::unique_ptr<comm::Link> next;       // to the stage after; null on the last
+  std::unique_ptr<comm::Channel> tokens;  // from the last stage to the first, at these two; null
+                                          // elsewhere and where there is only one stage
+
+  // Ends every connection: whoever waits on one, here or at the other end, wakes up.
+  void Close() const {
+    if (leader != nullptr) leader->Close();
+    if (previous != nullptr) previous->Close();
+    if (next != nullptr) next->Close();
+    if (tokens != nullptr) tokens->Close();
+  }
+};
+
+}  // namespace longspan::runtime

@@ -1,0 +1,106 @@
+#include "runtime/rank_process.h"
+
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+namespace longspan::runtime {
+namespace {
+
+constexpr int kFirstInherited = 3;
+constexpr std::chrono::milliseconds kEndGrace(2000);
+// Between the end of a process's connections and its being there to be waited for.
+constexpr std::chrono::milliseconds kExitDelay(500);
+
+// What runs in the child between fork and exec: only calls that are safe there.
+[[noreturn]] void BecomeRank(pid_t parent, char* const* arguments,
+                             const std::vector<int>& descriptors) {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(1);
+  // First out of the way of the numbers that they are to get, then to these; dup2 clears
+  // close-on-exec.
+  const int base = kFirstInherited + static_cast<int>(descriptors.size());
+  int moved[16];
+  for (size_t i = 0; i < descriptors.size(); ++i)
+    moved[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, base);
+  for (size_t i = 0; i < descriptors.size(); ++i)
+    if (moved[i] < 0 || dup2(moved[i], kFirstInherited + static_cast<int>(i)) < 0) _exit(1);
+  execv(arguments[0], arguments);
+  _exit(127);
+}
+
+class RankProcess : public RankHandle {
+ public:
+  RankProcess(std::unique_ptr<comm::Channel> channel, pid_t pid)
+      : channel_(std::move(channel)),
+        pid_(pid),
+        // NOLINTNEXTLINE(google-runtime-int): the system call's own type
+        pidfd_(static_cast<int>(syscall(SYS_pidfd_open, static_cast<long>(pid), 0L))) {}
+
+  ~RankProcess() override {
+    channel_->Close();
+    if (!WaitForExit(kEndGrace)) {
+      kill(pid_, SIGKILL);
+      WaitForExit(std::chrono::milliseconds(-1));
+    }
+  }
+
+  comm::Channel& channel() override { return *channel_; }
+
+  std::string DescribeEnd() override {
+    if (!WaitForExit(kExitDelay)) return {};
+    if (WIFSIGNALED(wait_status_))
+      return fmt::format("process {} was killed by signal {}", pid_, WTERMSIG(wait_status_));
+    if (WEXITSTATUS(wait_status_) == 127)
+      return fmt::format("process {} could not be started", pid_);
+    if (WEXITSTATUS(wait_status_) != 0)
+      return fmt::format("process {} ended with status {}", pid_, WEXITSTATUS(wait_status_));
+    return {};
+  }
+
+ private:
+  // True once the process has ended and was waited for. A negative time waits without limit.
+  bool WaitForExit(std::chrono::milliseconds timeout) {
+    if (exited_) return true;
+    pollfd poller{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    if (pidfd_.valid() && poll(&poller, 1, static_cast<int>(timeout.count())) <= 0) return false;
+    const int flags = pidfd_.valid() || timeout.count() < 0 ? 0 : WNOHANG;
+    exited_ = waitpid(pid_, &wait_status_, flags) == pid_;
+    return exited_;
+  }
+
+  std::unique_ptr<comm::Channel> channel_;
+  pid_t pid_;
+  comm::FileDescriptor pidfd_;
+  bool exited_ = false;
+  int wait_status_ = 0;
+};
+
+}  // namespace
+
+base::Result<std::unique_ptr<RankHandle>> StartRankProcess(std::unique_ptr<comm::Channel> channel,
+                                                           RankProcessOptions options) {
+  LONGSPAN_CHECK(options.inherited.size() <= 16, "{} inherited descriptors",
+                 options.inherited.size());
+  std::vector<char*> arguments = {options.program.data()};
+  for (std::string& argument : options.arguments) arguments.push_back(argument.data());
+  arguments.push_back(nullptr);
+  std::vector<int> descriptors;
+  for (const comm::FileDescriptor& fd : options.inherited) descriptors.push_back(fd.get());
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) return base::SystemError(errno, "start a stage process");
+  if (pid == 0) BecomeRank(parent, arguments.data(), descriptors);
+  return std::unique_ptr<RankHandle>(std::make_unique<RankProcess>(std::move(channel), pid));
+}
+
+}  // namespace longspan::runtime

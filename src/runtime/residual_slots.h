@@ -1,0 +1,58 @@
+// The buffers that the residual stream passes through: received into, computed in place, sent from.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+#include "comm/transfer.h"
+#include "ops/backend.h"
+#include "tensor/tensor.h"
+
+namespace longspan::runtime {
+
+// A ring of buffers, used in turn by consecutive plans: while one is computed in, the next is
+// received into and the last one is being sent. Acquire is called by one thread, Release by
+// another, both in plan order.
+class ResidualSlots {
+ public:
+  // How many plans may be between the posting of their receive and the end of their send.
+  static constexpr int kSlots = 4;
+
+  static base::Result<std::unique_ptr<ResidualSlots>> Create(const ops::Backend& backend,
+                                                             int64_t max_rows, int64_t hidden,
+                                                             tensor::DType dtype);
+
+  // Waits for the next buffer of the ring to be free: computed, and its send done. Aborted after
+  // Cancel(); otherwise the error of that send.
+  base::Result<int> Acquire();
+
+  // The first `rows` rows of a slot.
+  tensor::View Rows(int slot, int64_t rows) const {
+    return slots_[slot].tensor.view().Rows(0, rows);
+  }
+
+  // The slot is free once `sent` is done.
+  void Release(int slot, comm::Transfer sent);
+
+  // Wakes a waiting Acquire, now and from now on.
+  void Cancel();
+
+ private:
+  struct Slot {
+    tensor::Tensor tensor;
+    bool in_use = false;
+    comm::Transfer sent;
+  };
+
+  std::vector<Slot> slots_;
+  std::mutex mutex_;
+  std::condition_variable released_;
+  int next_ = 0;
+  bool cancelled_ = false;
+};
+
+}  // namespace longspan::runtime

@@ -1,0 +1,88 @@
+// The binary form of step results.
+#include "runtime/wire.h"
+#include "runtime/wire_frame.h"
+
+namespace longspan::runtime {
+namespace {
+
+void WriteTiming(base::ByteWriter& writer, const plan::StageTiming& timing) {
+  for (const int64_t value :
+       {timing.start, timing.end, timing.kernels, timing.cpu, timing.wait, timing.transfer})
+    writer.Write(value);
+}
+
+plan::StageTiming ReadTiming(base::ByteReader& reader) {
+  plan::StageTiming timing;
+  for (int64_t* value :
+       {&timing.start, &timing.end, &timing.kernels, &timing.cpu, &timing.wait, &timing.transfer})
+    *value = reader.Read<int64_t>();
+  return timing;
+}
+
+void WriteRow(base::ByteWriter& writer, const plan::RowResult& row) {
+  writer.Write(row.slot);
+  writer.Write(row.token);
+  writer.Write(row.logprob);
+  writer.Write(static_cast<uint32_t>(row.top_logprobs.size()));
+  for (const auto& [token, logprob] : row.top_logprobs) {
+    writer.Write(token);
+    writer.Write(logprob);
+  }
+  writer.WriteVector<float>(row.logits);
+}
+
+plan::RowResult ReadRow(base::ByteReader& reader) {
+  plan::RowResult row;
+  row.slot = reader.Read<uint32_t>();
+  row.token = reader.Read<int32_t>();
+  row.logprob = reader.Read<float>();
+  row.top_logprobs.resize(reader.ReadCount(sizeof(int32_t) + sizeof(float)));
+  for (auto& [token, logprob] : row.top_logprobs) {
+    token = reader.Read<int32_t>();
+    logprob = reader.Read<float>();
+  }
+  row.logits = reader.ReadVector<float>();
+  return row;
+}
+
+}  // namespace
+
+Frame EncodeResult(const plan::StepResult& result) {
+  base::ByteWriter writer = BeginFrame(FrameKind::kResult);
+  writer.Write(result.plan.value);
+  writer.Write(result.epoch.value);
+  writer.Write(result.stage);
+  WriteTiming(writer, result.timing);
+  writer.Write(static_cast<uint32_t>(result.rows.size()));
+  for (const plan::RowResult& row : result.rows) WriteRow(writer, row);
+  writer.Write(static_cast<uint32_t>(result.hidden.size()));
+  for (const plan::HiddenRow& row : result.hidden) {
+    writer.Write(row.slot);
+    writer.Write(row.depth);
+    writer.WriteVector<float>(row.values);
+  }
+  WriteStatus(writer, result.status);
+  return writer.Take();
+}
+
+base::Result<plan::StepResult> DecodeResult(std::span<const std::byte> frame) {
+  LONGSPAN_ASSIGN_OR_RETURN(auto reader, OpenFrame(frame, FrameKind::kResult));
+  plan::StepResult result;
+  result.plan.value = reader.Read<uint64_t>();
+  result.epoch.value = reader.Read<uint32_t>();
+  result.stage = reader.Read<int32_t>();
+  result.timing = ReadTiming(reader);
+  result.rows.resize(reader.ReadCount(3 * sizeof(int32_t)));
+  for (plan::RowResult& row : result.rows) row = ReadRow(reader);
+  result.hidden.resize(reader.ReadCount(3 * sizeof(int32_t)));
+  for (plan::HiddenRow& row : result.hidden) {
+    row.slot = reader.Read<uint32_t>();
+    row.depth = reader.Read<int32_t>();
+    row.values = reader.ReadVector<float>();
+  }
+  result.status = ReadStatus(reader);
+  LONGSPAN_RETURN_IF_ERROR(reader.Finish());
+  return result;
+}
+
+}  // namespace longspan::runtime

@@ -1,0 +1,220 @@
+#include "runtime/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "runtime/host_copy.h"
+
+namespace longspan::runtime {
+namespace {
+
+using tensor::DType;
+using tensor::View;
+
+// The sampling parameters of a block of rows, as the op wants them.
+struct HostSampling {
+  std::vector<float> temperature, top_p, min_p, repetition, frequency, presence;
+  std::vector<int32_t> top_k, history_begin = {0}, history_tokens, history_counts;
+  std::vector<int64_t> seed, position;
+
+  void Add(const spec::SamplingSpec& sampling, const std::map<int32_t, int32_t>& history,
+           int64_t next_position) {
+    temperature.push_back(static_cast<float>(sampling.temperature));
+    top_k.push_back(sampling.top_k);
+    top_p.push_back(static_cast<float>(sampling.top_p));
+    min_p.push_back(static_cast<float>(sampling.min_p));
+    seed.push_back(static_cast<int64_t>(sampling.seed));
+    position.push_back(next_position);
+    repetition.push_back(static_cast<float>(sampling.repetition_penalty));
+    frequency.push_back(static_cast<float>(sampling.frequency_penalty));
+    presence.push_back(static_cast<float>(sampling.presence_penalty));
+    for (const auto& [token, count] : history) {
+      history_tokens.push_back(token);
+      history_counts.push_back(count);
+    }
+    history_begin.push_back(static_cast<int32_t>(history_tokens.size()));
+  }
+};
+
+base::Result<ops::SamplingTables> Upload(const ops::Backend& backend, tensor::Queue& queue,
+                                         tensor::Workspace::Scope& scope,
+                                         const HostSampling& host) {
+  ops::SamplingTables tables;
+  LONGSPAN_ASSIGN_OR_RETURN(tables.temperature, ToDevice(backend, queue, scope, host.temperature));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.top_k, ToDevice(backend, queue, scope, host.top_k));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.top_p, ToDevice(backend, queue, scope, host.top_p));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.min_p, ToDevice(backend, queue, scope, host.min_p));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.seed, ToDevice(backend, queue, scope, host.seed));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.position, ToDevice(backend, queue, scope, host.position));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.repetition_penalty,
+                            ToDevice(backend, queue, scope, host.repetition));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.frequency_penalty,
+                            ToDevice(backend, queue, scope, host.frequency));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.presence_penalty,
+                            ToDevice(backend, queue, scope, host.presence));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.history_begin,
+                            ToDevice(backend, queue, scope, host.history_begin));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.history_tokens,
+                            ToDevice(backend, queue, scope, host.history_tokens));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.history_counts,
+                            ToDevice(backend, queue, scope, host.history_counts));
+  return tables;
+}
+
+}  // namespace
+
+int64_t Sampler::ScratchBytes(int64_t rows, const spec::ModelSpec& model, DType compute) {
+  const auto padded = tensor::Workspace::PaddedBytes;
+  const int64_t block = std::min(rows, kBlockRows);
+  const int64_t hidden = padded(block * model.hidden_size * tensor::SizeOf(compute));
+  const int64_t vocab = padded(block * model.vocab_size * 4);
+  // Rows before and after the norm, logits; row index; parameters and results of at most 8 bytes a
+  // row; the distinct tokens of every row twice (tokens and counts); as many alternatives with ids
+  // and values.
+  return 2 * hidden + vocab + 16 * padded(8 * (block + 1)) + 4 * vocab;
+}
+
+void Sampler::Apply(const plan::StepPlan& plan) {
+  for (const plan::SequenceId id : plan.released) sequences_.erase(id);
+  for (const plan::SequenceStart& start : plan.started) {
+    Sequence sequence{.sampling = start.sampling, .history = {}};
+    for (const int32_t token : start.prompt) sequence.history.emplace(token, 0);
+    for (const int32_t token : start.output) ++sequence.history[token];
+    sequences_.insert_or_assign(start.sequence, std::move(sequence));
+  }
+}
+
+const Sampler::Sequence& Sampler::SequenceOf(const plan::StepPlan& plan, uint32_t slot) const {
+  return sequences_.at(plan.slices[plan.logits_rows[slot].slice].sequence);
+}
+
+base::Status Sampler::Run(const model::Step& step, const plan::StepPlan& plan,
+                          const tensor::ConstView& residual, std::span<const int32_t> row_index,
+                          plan::StepResult& result) {
+  // Rows that draw a token go first, so that only their blocks pay for sampling.
+  std::vector<uint32_t> slots(plan.logits_rows.size());
+  std::iota(slots.begin(), slots.end(), 0u);
+  const auto score_begin = std::stable_partition(
+      slots.begin(), slots.end(), [&](uint32_t slot) { return plan.logits_rows[slot].sample; });
+  const auto samples = static_cast<size_t>(score_begin - slots.begin());
+  for (size_t begin = 0; begin < slots.size();) {
+    const size_t group_end = begin < samples ? samples : slots.size();
+    const size_t end = std::min(group_end, begin + static_cast<size_t>(kBlockRows));
+    LONGSPAN_RETURN_IF_ERROR(RunBlock(step, plan, residual, row_index,
+                                      std::span(slots).subspan(begin, end - begin), result));
+    begin = end;
+  }
+  return base::OkStatus();
+}
+
+base::Status Sampler::RunBlock(const model::Step& step, const plan::StepPlan& plan,
+                               const tensor::ConstView& residual,
+                               std::span<const int32_t> row_index, std::span<const uint32_t> slots,
+                               plan::StepResult& result) {
+  tensor::Queue& queue = step.context.queue;
+  tensor::Workspace::Scope scope(step.context.workspace);
+  const auto rows = static_cast<int64_t>(slots.size());
+  std::vector<int32_t> index;
+  for (const uint32_t slot : slots) index.push_back(row_index[slot]);
+  LONGSPAN_ASSIGN_OR_RETURN(const View device_index, ToDevice(backend_, queue, scope, index));
+  const View gathered = scope.Take(residual.dtype(), {rows, residual.size(1)});
+  const View normed = scope.Take(residual.dtype(), {rows, residual.size(1)});
+  const View logits = scope.Take(DType::kF32, {rows, vocab_size_});
+  ops::Dispatch(step.context, step.ops.gather_rows,
+                {.x = residual, .index = device_index, .out = gathered});
+  model_.FinalNorm(step, gathered, normed);
+  model_.Logits(step, normed, logits);
+
+  std::vector<plan::RowResult> block(slots.size());
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const plan::LogitsRow& row = plan.logits_rows[slots[i]];
+    block[i].slot = slots[i];
+    if (row.return_logits) {
+      LONGSPAN_ASSIGN_OR_RETURN(
+          block[i].logits, ToHost<float>(backend_, queue, logits.Rows(static_cast<int64_t>(i), 1)));
+    }
+    if (row.return_hidden) {
+      LONGSPAN_ASSIGN_OR_RETURN(
+          auto values, FloatsToHost(backend_, queue, normed.Rows(static_cast<int64_t>(i), 1)));
+      result.hidden.push_back({slots[i], model_.part().ranges.back().end, std::move(values)});
+    }
+  }
+  LONGSPAN_RETURN_IF_ERROR(plan.logits_rows[slots[0]].sample
+                               ? Sample(step, plan, slots, logits, block)
+                               : Score(step, plan, slots, logits, block));
+  std::move(block.begin(), block.end(), std::back_inserter(result.rows));
+  return base::OkStatus();
+}
+
+base::Status Sampler::Sample(const model::Step& step, const plan::StepPlan& plan,
+                             std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                             std::span<plan::RowResult> rows) {
+  tensor::Queue& queue = step.context.queue;
+  HostSampling host;
+  int alternatives = 0;
+  for (const uint32_t slot : slots) {
+    const Sequence& sequence = SequenceOf(plan, slot);
+    host.Add(sequence.sampling, sequence.history, plan.logits_rows[slot].position + 1);
+    alternatives = std::max(alternatives, sequence.sampling.top_logprobs);
+  }
+  tensor::Workspace::Scope scope(step.context.workspace);
+  LONGSPAN_ASSIGN_OR_RETURN(const auto tables, Upload(backend_, queue, scope, host));
+  const View tokens = scope.Take(DType::kI32, {logits.size(0)});
+  const View logprobs = scope.Take(DType::kF32, {logits.size(0)});
+  ops::Dispatch(step.context, step.ops.sample,
+                {.logits = logits, .tables = tables, .tokens = tokens, .logprobs = logprobs});
+  LONGSPAN_ASSIGN_OR_RETURN(const auto host_tokens, ToHost<int32_t>(backend_, queue, tokens));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto host_logprobs, ToHost<float>(backend_, queue, logprobs));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    rows[i].token = host_tokens[i];
+    rows[i].logprob = host_logprobs[i];
+    Sequence& sequence = sequences_.at(plan.slices[plan.logits_rows[slots[i]].slice].sequence);
+    if (sequence.sampling.has_penalties()) ++sequence.history[host_tokens[i]];
+  }
+  if (alternatives == 0) return base::OkStatus();
+  LONGSPAN_RETURN_IF_ERROR(TopLogprobs(step, alternatives, logits, rows));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto wanted = static_cast<size_t>(SequenceOf(plan, slots[i]).sampling.top_logprobs);
+    rows[i].top_logprobs.resize(std::min(wanted, rows[i].top_logprobs.size()));
+  }
+  return base::OkStatus();
+}
+
+base::Status Sampler::Score(const model::Step& step, const plan::StepPlan& plan,
+                            std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                            std::span<plan::RowResult> rows) {
+  tensor::Queue& queue = step.context.queue;
+  tensor::Workspace::Scope scope(step.context.workspace);
+  std::vector<int32_t> targets;
+  // A row that only returns its logits has no token to score; any valid one keeps the block whole.
+  for (const uint32_t slot : slots)
+    targets.push_back(std::max(0, plan.logits_rows[slot].score_token));
+  LONGSPAN_ASSIGN_OR_RETURN(const View tokens, ToDevice(backend_, queue, scope, targets));
+  const View logprobs = scope.Take(DType::kF32, {logits.size(0)});
+  ops::Dispatch(step.context, step.ops.token_logprob,
+                {.logits = logits, .tokens = tokens, .logprobs = logprobs});
+  LONGSPAN_ASSIGN_OR_RETURN(const auto values, ToHost<float>(backend_, queue, logprobs));
+  for (size_t i = 0; i < slots.size(); ++i)
+    if (plan.logits_rows[slots[i]].score_token >= 0) rows[i].logprob = values[i];
+  return base::OkStatus();
+}
+
+base::Status Sampler::TopLogprobs(const model::Step& step, int count,
+                                  const tensor::ConstView& logits,
+                                  std::span<plan::RowResult> rows) {
+  tensor::Queue& queue = step.context.queue;
+  tensor::Workspace::Scope scope(step.context.workspace);
+  const int64_t n = std::min<int64_t>(count, vocab_size_);
+  const View tokens = scope.Take(DType::kI32, {logits.size(0), n});
+  const View logprobs = scope.Take(DType::kF32, {logits.size(0), n});
+  ops::Dispatch(step.context, step.ops.top_logprobs,
+                {.logits = logits, .tokens = tokens, .logprobs = logprobs});
+  LONGSPAN_ASSIGN_OR_RETURN(const auto host_tokens, ToHost<int32_t>(backend_, queue, tokens));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto host_logprobs, ToHost<float>(backend_, queue, logprobs));
+  for (size_t i = 0; i < rows.size(); ++i)
+    for (int64_t j = 0; j < n; ++j)
+      rows[i].top_logprobs.emplace_back(host_tokens[i * n + j], host_logprobs[i * n + j]);
+  return base::OkStatus();
+}
+
+}  // namespace longspan::runtime

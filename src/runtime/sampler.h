@@ -1,0 +1,64 @@
+// From the rows of the last stage to tokens, log-probabilities and logits.
+#pragma once
+
+#include <map>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "model/stage_model.h"
+#include "ops/backend.h"
+#include "plan/step_plan.h"
+#include "plan/step_result.h"
+
+namespace longspan::runtime {
+
+// Keeps of every sequence how it samples and, where it has penalties, which tokens it has seen.
+// Applies plans in order. One thread.
+class Sampler {
+ public:
+  Sampler(const ops::Backend& backend, const model::StageModel& model, int64_t vocab_size)
+      : backend_(backend), model_(model), vocab_size_(vocab_size) {}
+
+  // How many rows get their logits at once: bounds the memory of a large vocabulary.
+  static constexpr int64_t kBlockRows = 64;
+
+  // Workspace that Run takes for steps of up to `rows` rows.
+  static int64_t ScratchBytes(int64_t rows, const spec::ModelSpec& model, tensor::DType compute);
+
+  // Forgets and starts sequences as the plan says.
+  void Apply(const plan::StepPlan& plan);
+
+  // residual [rows, hidden]; row_index[i] is where the plan's i-th logits row stands in it. Adds to
+  // `result` one RowResult per logits row, and the rows after the final norm for those that return
+  // their hidden state.
+  base::Status Run(const model::Step& step, const plan::StepPlan& plan,
+                   const tensor::ConstView& residual, std::span<const int32_t> row_index,
+                   plan::StepResult& result);
+
+ private:
+  struct Sequence {
+    spec::SamplingSpec sampling;
+    std::map<int32_t, int32_t> history;  // token -> times in the output; empty without penalties
+  };
+
+  base::Status RunBlock(const model::Step& step, const plan::StepPlan& plan,
+                        const tensor::ConstView& residual, std::span<const int32_t> row_index,
+                        std::span<const uint32_t> slots, plan::StepResult& result);
+  base::Status Sample(const model::Step& step, const plan::StepPlan& plan,
+                      std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                      std::span<plan::RowResult> rows);
+  base::Status Score(const model::Step& step, const plan::StepPlan& plan,
+                     std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                     std::span<plan::RowResult> rows);
+  base::Status TopLogprobs(const model::Step& step, int count, const tensor::ConstView& logits,
+                           std::span<plan::RowResult> rows);
+  const Sequence& SequenceOf(const plan::StepPlan& plan, uint32_t slot) const;
+
+  const ops::Backend& backend_;
+  const model::StageModel& model_;
+  int64_t vocab_size_;
+  std::unordered_map<plan::SequenceId, Sequence> sequences_;
+};
+
+}  // namespace longspan::runtime

@@ -1,0 +1,224 @@
+#include "runtime/stage.h"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "checkpoint/dummy.h"
+#include "checkpoint/safetensors.h"
+#include "kv/page_pool.h"
+#include "model/architecture.h"
+#include "runtime/host_copy.h"
+
+namespace longspan::runtime {
+namespace {
+
+using tensor::DType;
+
+base::Result<std::unique_ptr<checkpoint::WeightSource>> OpenWeights(const RankConfig& config) {
+  if (config.load_format == LoadFormat::kDummy)
+    return checkpoint::MakeDummySource(config.dummy_seed);
+  return checkpoint::OpenSafetensors(config.model_dir);
+}
+
+// Where every listed row stands among the step's rows.
+std::vector<int32_t> RowIndex(const plan::StepPlan& plan, const HostTables& tables) {
+  std::vector<int32_t> index;
+  for (const plan::LogitsRow& row : plan.logits_rows) {
+    const int64_t offset = row.position - plan.slices[row.slice].begin;
+    index.push_back(tables.slice_row_begin[row.slice] + static_cast<int32_t>(offset));
+  }
+  return index;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
+                                                 const ops::Backend& backend,
+                                                 const RankLinks& links,
+                                                 const model::StageModel::Progress& progress) {
+  std::unique_ptr<Stage> stage(new Stage(config, backend, links));
+  LONGSPAN_RETURN_IF_ERROR(backend.CheckTypes(config.compute, config.kv_cache));
+  LONGSPAN_ASSIGN_OR_RETURN(const spec::ModelSpec model, model::LoadModelSpec(config.model_dir));
+  const model::StagePart part = {config.ranges, config.first(), config.last()};
+  const auto missing = ops::MissingOps(backend.ops(), model::NeededOps(model, part));
+  if (!missing.empty())
+    return base::Unimplemented("the backend '{}' lacks ops that {} needs: {}", backend.name(),
+                               model.architecture, fmt::join(missing, ", "));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      stage->queue_, backend.CreateQueue({.threads = config.threads, .cores = config.cores}));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
+  model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute);
+  LONGSPAN_ASSIGN_OR_RETURN(stage->model_, model::StageModel::Load(model, part, loader, progress));
+  stage->ready_.weight_bytes = loader.bytes();
+  LONGSPAN_RETURN_IF_ERROR(stage->TakeMemory(model));
+  return stage;
+}
+
+base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
+  const int64_t rows = config_.max_rows;
+  spec_ = model;
+  layers_ = model.layers();
+  LONGSPAN_ASSIGN_OR_RETURN(
+      residual_slots_, ResidualSlots::Create(backend_, rows, model.hidden_size, config_.compute));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      device_tables_,
+      DeviceTables::Create(
+          backend_, {.rows = rows,
+                     .slices = config_.max_slices,
+                     .pages_per_sequence = kv::PagesFor(config_.max_context, config_.page_size)}));
+  const int64_t rope_bytes = rows * (model.attention.head_dim / 2) * tensor::SizeOf(DType::kF32);
+  LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
+  LONGSPAN_ASSIGN_OR_RETURN(sines_, backend_.Allocate(rope_bytes));
+  LONGSPAN_ASSIGN_OR_RETURN(tokens_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
+
+  const int64_t query_size = int64_t{model.attention.heads} * model.attention.head_dim;
+  const ops::WorkspaceShape shape = {
+      .rows = rows,
+      .logit_rows = std::min(rows, Sampler::kBlockRows),
+      .vocab_size = model.vocab_size,
+      .heads = model.attention.heads,
+      .kv_heads = model.attention.kv_heads,
+      .head_dim = model.attention.head_dim,
+      .page_size = config_.page_size,
+      .max_columns = std::max<int64_t>(
+          {model.hidden_size, model.intermediate_size, query_size, model.moe.intermediate_size}),
+      .experts = model.moe.experts,
+      .experts_per_token = model.moe.experts_per_token,
+  };
+  const int64_t blocks =
+      std::max(model_->ScratchBytes(rows, config_.compute),
+               config_.last() ? Sampler::ScratchBytes(rows, model, config_.compute) : 0);
+  const int64_t bytes = blocks + backend_.WorkspaceBytes(*queue_, shape);
+  LONGSPAN_ASSIGN_OR_RETURN(auto workspace, backend_.Allocate(bytes));
+  workspace_ = tensor::Workspace(std::move(workspace));
+  context_.emplace(tensor::ExecutionContext{*queue_, workspace_, config_.deterministic});
+  if (config_.last()) sampler_.emplace(backend_, *model_, model.vocab_size);
+
+  ready_.workspace_bytes =
+      bytes + device_tables_->bytes() + 2 * rope_bytes +
+      ResidualSlots::kSlots * rows * model.hidden_size * tensor::SizeOf(config_.compute);
+  ready_.kv_bytes_per_page =
+      KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
+  ready_.available_bytes = backend_.AvailableBytes();
+  return base::OkStatus();
+}
+
+base::Status Stage::AllocateKv(int64_t pages) {
+  LONGSPAN_ASSIGN_OR_RETURN(
+      kv_cache_, KvCache::Allocate(
+                     backend_, *spec_, config_.ranges,
+                     {.pages = pages, .page_size = config_.page_size, .dtype = config_.kv_cache}));
+  return base::OkStatus();
+}
+
+base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
+  const plan::StepPlan& plan = prepared.plan;
+  plan::StepResult result{.plan = plan.number, .epoch = plan.epoch, .stage = config_.stage};
+  StepTimer timer(result.timing);
+  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step, BeginStep(prepared.tables));
+  const tensor::View residual = residual_slots_->Rows(prepared.slot, prepared.tables.rows);
+  const std::vector<int32_t> row_index = RowIndex(plan, prepared.tables);
+  if (sampler_) sampler_->Apply(plan);
+
+  if (config_.first()) {
+    LONGSPAN_RETURN_IF_ERROR(EmbedTokens(step, plan, timer, residual));
+    LONGSPAN_RETURN_IF_ERROR(CollectHidden(plan, row_index, 0, residual, result));
+  } else {
+    LONGSPAN_RETURN_IF_ERROR(timer.Wait([&] { return prepared.received.Wait(); }));
+  }
+  LONGSPAN_RETURN_IF_ERROR(
+      timer.Kernels([&] { return RunLayers(step, plan, row_index, residual, result); }));
+
+  comm::Transfer sent;
+  if (!config_.last()) {
+    const std::span bytes(static_cast<const std::byte*>(residual.raw()),
+                          static_cast<size_t>(residual.bytes()));
+    sent = timer.Transfer([&] { return links_.next->Send(plan.number.value, bytes); });
+  } else if (!plan.logits_rows.empty()) {
+    LONGSPAN_RETURN_IF_ERROR(
+        timer.Kernels([&] { return sampler_->Run(step, plan, residual, row_index, result); }));
+    LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
+  }
+  residual_slots_->Release(prepared.slot, std::move(sent));
+  return result;
+}
+
+base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
+  LONGSPAN_ASSIGN_OR_RETURN(const ops::StepTables device, device_tables_->Upload(*queue_, tables));
+  const int64_t pairs = model_->inverse_frequencies().size(0);
+  const tensor::View cosines = cosines_.AsView(DType::kF32, {tables.rows, pairs});
+  const tensor::View sines = sines_.AsView(DType::kF32, {tables.rows, pairs});
+  ops::Dispatch(*context_, backend_.ops().rope_table,
+                {.positions = device.positions,
+                 .inverse_frequencies = model_->inverse_frequencies(),
+                 .cosines = cosines,
+                 .sines = sines});
+  return model::Step{*context_, backend_.ops(), device, cosines, sines};
+}
+
+base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,
+                                StepTimer& timer, const tensor::View& residual) {
+  std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(residual.size(0)));
+  for (const plan::Slice& slice : plan.slices) {
+    for (const plan::TokenSource& source : slice.tokens) {
+      int32_t token = source.literal;
+      if (!source.is_literal()) {
+        auto resolved = timer.Wait([&] { return token_feed_.Resolve(source); });
+        if (!resolved.ok()) return resolved.status();
+        token = *resolved;
+      }
+      if (token < 0 || token >= spec_->vocab_size)
+        return base::DataLoss("plan {} has token {} of a vocabulary of {}", plan.number.value,
+                              token, spec_->vocab_size);
+      tokens.push_back(token);
+    }
+  }
+  const auto device = tokens_.AsView(DType::kI32, {static_cast<int64_t>(tokens.size())});
+  LONGSPAN_RETURN_IF_ERROR(backend_.Upload(*queue_, std::as_bytes(std::span(tokens)), device));
+  timer.Kernels([&] { model_->Embed(step, device, residual); });
+  return base::OkStatus();
+}
+
+base::Status Stage::RunLayers(const model::Step& step, const plan::StepPlan& plan,
+                              std::span<const int32_t> row_index, const tensor::View& residual,
+                              plan::StepResult& result) {
+  base::Status status;
+  // The last layer's output is reported after the final norm, by the sampler.
+  const auto tap = [&](int layer, const tensor::ConstView& rows) {
+    if (status.ok() && layer + 1 < layers_)
+      status = CollectHidden(plan, row_index, layer + 1, rows, result);
+  };
+  for (size_t range = 0; range < config_.ranges.size(); ++range)
+    model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
+  LONGSPAN_RETURN_IF_ERROR(status);
+  return queue_->Synchronize();
+}
+
+base::Status Stage::CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
+                                  int depth, const tensor::ConstView& residual,
+                                  plan::StepResult& result) {
+  for (size_t slot = 0; slot < plan.logits_rows.size(); ++slot) {
+    if (!plan.logits_rows[slot].return_hidden) continue;
+    LONGSPAN_ASSIGN_OR_RETURN(auto values,
+                              FloatsToHost(backend_, *queue_, residual.Rows(row_index[slot], 1)));
+    result.hidden.push_back({static_cast<uint32_t>(slot), depth, std::move(values)});
+  }
+  return base::OkStatus();
+}
+
+base::Status Stage::PassTokens(const plan::StepPlan& plan, const plan::StepResult& result) {
+  SampledTokens sampled{plan.number, std::vector<int32_t>(plan.logits_rows.size(), -1)};
+  bool any = false;
+  for (const plan::RowResult& row : result.rows) {
+    sampled.tokens[row.slot] = row.token;
+    any = any || row.token >= 0;
+  }
+  if (!any) return base::OkStatus();
+  if (links_.tokens != nullptr) return links_.tokens->Send(EncodeTokens(sampled));
+  token_feed_.Publish(std::move(sampled));
+  return base::OkStatus();
+}
+
+}  // namespace longspan::runtime

@@ -1,0 +1,92 @@
+// One rank's share of the model, its memory, and how it computes a step.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/weight_source.h"
+#include "comm/transfer.h"
+#include "model/stage_model.h"
+#include "ops/backend.h"
+#include "plan/step_plan.h"
+#include "plan/step_result.h"
+#include "runtime/kv_cache.h"
+#include "runtime/rank_config.h"
+#include "runtime/rank_links.h"
+#include "runtime/residual_slots.h"
+#include "runtime/sampler.h"
+#include "runtime/step_tables.h"
+#include "runtime/step_timer.h"
+#include "runtime/token_feed.h"
+
+namespace longspan::runtime {
+
+// A plan whose tables are built and whose input is on its way.
+struct PreparedStep {
+  plan::StepPlan plan;
+  HostTables tables;
+  int slot = 0;             // of the residual ring
+  comm::Transfer received;  // of the residual stream from the stage before
+};
+
+// Device memory, weights and caches of one rank. Made and used by one thread, but for the residual
+// ring.
+class Stage {
+ public:
+  // Loads the weights that the rank owns and takes all memory but the KV cache. `links` must
+  // outlive it.
+  static base::Result<std::unique_ptr<Stage>> Load(const RankConfig& config,
+                                                   const ops::Backend& backend,
+                                                   const RankLinks& links,
+                                                   const model::StageModel::Progress& progress);
+
+  const RankReady& ready() const { return ready_; }
+  ResidualSlots& residual_slots() { return *residual_slots_; }
+
+  base::Status AllocateKv(int64_t pages);
+
+  // Computes a step and passes its output on: the residual stream to the next stage, or the sampled
+  // tokens to the first one. The result goes to the leader.
+  base::Result<plan::StepResult> Compute(const PreparedStep& prepared);
+
+ private:
+  Stage(const RankConfig& config, const ops::Backend& backend, const RankLinks& links)
+      : config_(config), backend_(backend), links_(links), token_feed_(links.tokens.get()) {}
+
+  base::Status TakeMemory(const spec::ModelSpec& model);
+  base::Result<model::Step> BeginStep(const HostTables& tables);
+  base::Status EmbedTokens(const model::Step& step, const plan::StepPlan& plan, StepTimer& timer,
+                           const tensor::View& residual);
+  base::Status RunLayers(const model::Step& step, const plan::StepPlan& plan,
+                         std::span<const int32_t> row_index, const tensor::View& residual,
+                         plan::StepResult& result);
+  base::Status CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
+                             int depth, const tensor::ConstView& residual,
+                             plan::StepResult& result);
+  base::Status PassTokens(const plan::StepPlan& plan, const plan::StepResult& result);
+
+  RankConfig config_;
+  const ops::Backend& backend_;
+  const RankLinks& links_;
+  RankReady ready_;
+  int64_t layers_ = 0;  // of the whole model
+
+  std::unique_ptr<tensor::Queue> queue_;
+  std::unique_ptr<model::StageModel> model_;
+  std::optional<spec::ModelSpec> spec_;
+  tensor::Workspace workspace_;
+  std::unique_ptr<ResidualSlots> residual_slots_;
+  std::optional<DeviceTables> device_tables_;
+  std::optional<KvCache> kv_cache_;
+  tensor::Buffer tokens_;
+  tensor::Buffer cosines_;
+  tensor::Buffer sines_;
+  std::optional<tensor::ExecutionContext> context_;
+  std::optional<Sampler> sampler_;
+  TokenFeed token_feed_;
+};
+
+}  // namespace longspan::runtime

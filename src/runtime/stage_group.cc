@@ -1,0 +1,178 @@
+#include "runtime/stage_group.h"
+
+#include <algorithm>
+
+#include "kv/page_pool.h"
+
+namespace longspan::runtime {
+
+int64_t GroupInfo::kv_bytes_per_token() const {
+  int64_t bytes = 0;
+  for (const RankReady& rank : ranks) bytes += rank.kv_bytes_per_page / page_size;
+  return bytes;
+}
+
+base::Result<int64_t> ChoosePages(const CapacityOptions& options,
+                                  const std::vector<RankReady>& ranks, int page_size) {
+  int64_t page_bytes = 0;
+  int64_t available = INT64_MAX;
+  for (const RankReady& rank : ranks) {
+    page_bytes += rank.kv_bytes_per_page;
+    available = std::min(available, rank.available_bytes);
+  }
+  constexpr double kMib = 1 << 20;
+  if (options.max_total_tokens) {
+    const int64_t pages = kv::PagesFor(*options.max_total_tokens, page_size);
+    if (pages > available / page_bytes)
+      return base::ResourceExhausted(
+          "--max-total-tokens {} needs {:.0f} MiB of KV cache and {:.0f} MiB are free: ask for at "
+          "most {}",
+          *options.max_total_tokens,
+          static_cast<double>(page_bytes) * static_cast<double>(pages) / kMib,
+          static_cast<double>(available) / kMib, available / page_bytes * page_size);
+    return pages;
+  }
+  const auto budget =
+      static_cast<int64_t>(static_cast<double>(available) * options.memory_fraction);
+  const int64_t pages = std::min(budget / page_bytes, kv::PagesFor(options.most_tokens, page_size));
+  if (pages < 1)
+    return base::ResourceExhausted(
+        "{:.0f} MiB of memory are left for the KV cache, not enough for one page of {} tokens "
+        "({:.1f} MiB)",
+        static_cast<double>(budget) / kMib, page_size, static_cast<double>(page_bytes) / kMib);
+  return pages;
+}
+
+StageGroup::StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks) : ranks_(std::move(ranks)) {
+  for (size_t rank = 0; rank < ranks_.size(); ++rank)
+    readers_.emplace_back([this, rank] { ReadLoop(rank); });
+}
+
+StageGroup::~StageGroup() {
+  for (const auto& rank : ranks_) rank->channel().Close();
+  for (std::thread& reader : readers_) reader.join();
+}
+
+base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
+    std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
+    const CapacityOptions& capacity, const Progress& progress) {
+  LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size(), "{} ranks, {} configurations",
+                 ranks.size(), configs.size());
+  std::unique_ptr<StageGroup> group(new StageGroup(std::move(ranks)));
+  for (size_t rank = 0; rank < configs.size(); ++rank) {
+    if (!group->ranks_[rank]->channel().Send(EncodeConfigure(configs[rank])).ok()) {
+      // A rank that died at once is told with its reason by the next event.
+      break;
+    }
+  }
+  group->info_.page_size = configs[0].page_size;
+  LONGSPAN_RETURN_IF_ERROR(group->CollectReady(progress));
+  LONGSPAN_ASSIGN_OR_RETURN(group->info_.pages,
+                            ChoosePages(capacity, group->info_.ranks, group->info_.page_size));
+  for (const auto& rank : group->ranks_)
+    if (!rank->channel().Send(EncodeAllocate(group->info_.pages)).ok()) break;
+  LONGSPAN_RETURN_IF_ERROR(group->CollectAllocated());
+  return group;
+}
+
+base::Status StageGroup::CollectReady(const Progress& progress) {
+  std::vector<double> shares(ranks_.size(), 0.0);
+  info_.ranks.resize(ranks_.size());
+  for (size_t ready = 0; ready < ranks_.size();) {
+    LONGSPAN_ASSIGN_OR_RETURN(const auto frame,
+                              NextFrame({FrameKind::kLoading, FrameKind::kReady}));
+    const auto& [rank, bytes] = frame;
+    LONGSPAN_ASSIGN_OR_RETURN(const FrameKind kind, KindOf(bytes));
+    if (kind == FrameKind::kLoading) {
+      LONGSPAN_ASSIGN_OR_RETURN(shares[rank], DecodeLoading(bytes));
+      if (progress) progress(*std::min_element(shares.begin(), shares.end()));
+      continue;
+    }
+    LONGSPAN_ASSIGN_OR_RETURN(info_.ranks[rank], DecodeReady(bytes));
+    shares[rank] = 1;
+    ++ready;
+  }
+  if (progress) progress(1);
+  return base::OkStatus();
+}
+
+base::Status StageGroup::CollectAllocated() {
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const auto frame = NextFrame({FrameKind::kAllocated});
+    if (!frame.ok()) return frame.status();
+  }
+  return base::OkStatus();
+}
+
+base::Status StageGroup::Submit(const plan::StepPlan& plan) {
+  const Frame frame = EncodePlan(plan);
+  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const base::Status status = ranks_[rank]->channel().Send(frame);
+    if (!status.ok()) return RankFailure(rank, status);
+  }
+  return base::OkStatus();
+}
+
+base::Result<plan::StepResult> StageGroup::Next() {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, NextFrame({FrameKind::kResult}));
+  LONGSPAN_ASSIGN_OR_RETURN(auto result, DecodeResult(frame.second));
+  LONGSPAN_RETURN_IF_ERROR(result.status);
+  return result;
+}
+
+void StageGroup::ReadLoop(size_t rank) {
+  while (true) {
+    base::Result<Frame> frame = ranks_[rank]->channel().Receive();
+    const bool ended = !frame.ok();
+    {
+      const std::lock_guard lock(mutex_);
+      events_.push_back({rank, std::move(frame)});
+    }
+    arrived_.notify_one();
+    if (ended) return;
+  }
+}
+
+StageGroup::Event StageGroup::NextEvent() {
+  std::unique_lock lock(mutex_);
+  arrived_.wait(lock, [this] { return !events_.empty(); });
+  Event event = std::move(events_.front());
+  events_.pop_front();
+  return event;
+}
+
+base::Result<std::pair<size_t, Frame>> StageGroup::NextFrame(std::initializer_list<FrameKind> due) {
+  Event event = NextEvent();
+  if (!event.frame.ok()) return RankFailure(event.rank, event.frame.status());
+  LONGSPAN_ASSIGN_OR_RETURN(const FrameKind kind, KindOf(*event.frame));
+  if (kind == FrameKind::kFailure) return DecodeFailure(*event.frame);
+  if (std::find(due.begin(), due.end(), kind) == due.end())
+    return base::DataLoss("stage {} sent a frame of kind {} out of turn", event.rank,
+                          static_cast<int>(kind));
+  return std::pair(event.rank, std::move(*event.frame));
+}
+
+base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_status) {
+  // When a rank dies its neighbours lose their links and end as well, and any of them may be heard
+  // of first: the one that did not end by itself is the cause. A failure that a rank could still
+  // report says more.
+  std::string cause;
+  size_t culprit = rank;
+  for (size_t i = 0; i < ranks_.size() && cause.empty(); ++i) {
+    const size_t candidate = (rank + i) % ranks_.size();
+    cause = ranks_[candidate]->DescribeEnd();
+    if (!cause.empty()) culprit = candidate;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (const Event& event : events_) {
+      if (!event.frame.ok()) continue;
+      const auto kind = KindOf(*event.frame);
+      if (kind.ok() && *kind == FrameKind::kFailure) return DecodeFailure(*event.frame);
+    }
+  }
+  if (cause.empty()) return channel_status.WithContext(fmt::format("stage {} is gone", rank));
+  return base::Unavailable("stage {} is gone: {}", culprit, cause);
+}
+
+}  // namespace longspan::runtime

@@ -1,0 +1,95 @@
+// All ranks of a pipeline, as the engine sees them: plans go in, results come out.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/step_plan.h"
+#include "plan/step_result.h"
+#include "runtime/rank_config.h"
+#include "runtime/rank_handle.h"
+#include "runtime/wire.h"
+
+namespace longspan::runtime {
+
+// How much KV cache to allocate.
+struct CapacityOptions {
+  std::optional<int64_t> max_total_tokens;  // exactly this, rounded up to pages
+  double memory_fraction = 0.8;     // else this share of the memory that the weights leave free
+  int64_t most_tokens = INT64_MAX;  // but no more than could ever be used
+};
+
+// What the ranks have agreed on.
+struct GroupInfo {
+  int64_t pages = 0;
+  int page_size = 0;
+  std::vector<RankReady> ranks;
+
+  int64_t capacity_tokens() const { return pages * page_size; }
+  int64_t kv_bytes_per_token() const;
+};
+
+// One capacity for all stages: the pages that the tightest of them can hold. The ranks share this
+// host's memory. ResourceExhausted with the numbers where not even one page fits, or fewer than
+// were asked for.
+base::Result<int64_t> ChoosePages(const CapacityOptions& options,
+                                  const std::vector<RankReady>& ranks, int page_size);
+
+// Owns the ranks; destroying it ends them. Submit and Next belong to one thread.
+class StageGroup {
+ public:
+  // Called with the loading share of the slowest rank, in [0, 1].
+  using Progress = std::function<void(double share)>;
+
+  // Configures the ranks (one per stage, in order), waits for their weights, settles the capacity
+  // and allocates. The first failure of a rank is returned.
+  static base::Result<std::unique_ptr<StageGroup>> BringUp(
+      std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
+      const CapacityOptions& capacity, const Progress& progress = {});
+  ~StageGroup();
+  StageGroup(const StageGroup&) = delete;
+  StageGroup& operator=(const StageGroup&) = delete;
+
+  int stages() const { return static_cast<int>(ranks_.size()); }
+  const GroupInfo& info() const { return info_; }
+
+  // Gives a plan to every rank. Serialised once.
+  base::Status Submit(const plan::StepPlan& plan);
+
+  // The next result of any rank; those of one rank come in the order of the plans. An error when a
+  // rank has failed or is gone: which, and why. The group is over then.
+  base::Result<plan::StepResult> Next();
+
+ private:
+  explicit StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks);
+
+  struct Event {
+    size_t rank = 0;
+    base::Result<Frame> frame;
+  };
+
+  void ReadLoop(size_t rank);
+  Event NextEvent();
+  // The frame of the next event, if it is of a kind that is due; a failure otherwise.
+  base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
+  base::Status RankFailure(size_t rank, const base::Status& channel_status);
+  base::Status CollectReady(const Progress& progress);
+  base::Status CollectAllocated();
+
+  std::vector<std::unique_ptr<RankHandle>> ranks_;
+  GroupInfo info_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Event> events_;
+  std::vector<std::thread> readers_;
+};
+
+}  // namespace longspan::runtime

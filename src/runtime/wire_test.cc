@@ -1,0 +1,109 @@
+#include "runtime/wire.h"
+
+#include <random>
+
+#include <gtest/gtest.h>
+
+namespace longspan::runtime {
+namespace {
+
+plan::StepPlan SomePlan() {
+  plan::StepPlan plan{.number = {12}, .epoch = {3}};
+  plan.released = {{1}, {2}};
+  plan.started = {
+      {.sequence = {5},
+       .sampling = {.temperature = 0.7, .top_k = 5, .seed = 99, .repetition_penalty = 1.1},
+       .prompt = {4, 5, 6},
+       .output = {7}}};
+  plan.slices = {{.sequence = {5},
+                  .begin = 128,
+                  .tokens = {plan::TokenSource::Literal(4), plan::TokenSource::Literal(0)},
+                  .new_pages = {0, 8}},
+                 {.sequence = {3},
+                  .begin = 7,
+                  .tokens = {plan::TokenSource::Sampled({11}, 2)},
+                  .new_pages = {}}};
+  plan.logits_rows = {{.slice = 0, .position = 129, .score_token = 6, .return_logits = true},
+                      {.slice = 1, .position = 7, .sample = true, .return_hidden = true}};
+  return plan;
+}
+
+plan::StepResult SomeResult() {
+  plan::StepResult result{.plan = {12}, .epoch = {3}, .stage = 1};
+  result.timing = {.start = 10, .end = 30, .kernels = 15, .cpu = 14, .wait = 4, .transfer = 1};
+  result.rows = {
+      {.slot = 1, .token = 77, .logprob = -0.5f, .top_logprobs = {{77, -0.5f}}, .logits = {1, 2}}};
+  result.hidden = {{.slot = 1, .depth = 2, .values = {0.5f}}};
+  result.status = base::ResourceExhausted("no pages");
+  return result;
+}
+
+TEST(WireTest, PlansComeBackAsTheyWere) {
+  const auto plan = SomePlan();
+  EXPECT_EQ(DecodePlan(EncodePlan(plan)).value(), plan);
+}
+
+TEST(WireTest, ResultsComeBackAsTheyWere) {
+  const auto result = DecodeResult(EncodeResult(SomeResult())).value();
+  EXPECT_EQ(result.stage, 1);
+  EXPECT_EQ(result.timing.kernels, 15);
+  EXPECT_EQ(result.rows.at(0).token, 77);
+  EXPECT_EQ(result.rows.at(0).logits, (std::vector<float>{1, 2}));
+  EXPECT_EQ(result.hidden.at(0).depth, 2);
+  EXPECT_EQ(result.status.message(), "no pages");
+}
+
+TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
+  const RankConfig config{.model_dir = "m",
+                          .backend = "cpu",
+                          .threads = 3,
+                          .cores = {1, 2},
+                          .stage = 1,
+                          .stages = 2,
+                          .ranges = {{2, 4}},
+                          .max_rows = 10,
+                          .max_slices = 4,
+                          .max_context = 99};
+  const auto back = DecodeConfigure(EncodeConfigure(config)).value();
+  EXPECT_EQ(back.model_dir, "m");
+  EXPECT_EQ(back.cores, config.cores);
+  EXPECT_EQ(back.ranges, config.ranges);
+  EXPECT_EQ(back.max_context, 99);
+}
+
+TEST(WireTest, AFrameOfAnotherVersionOrKindIsRefused) {
+  auto frame = EncodePlan(SomePlan());
+  EXPECT_FALSE(DecodeResult(frame).ok());
+  frame[4] = std::byte{2};
+  EXPECT_NE(DecodePlan(frame).status().message().find("version 2"), std::string::npos);
+}
+
+TEST(WireTest, ARowOutsideItsSliceIsRefused) {
+  auto plan = SomePlan();
+  plan.logits_rows[0].position = 130;
+  EXPECT_EQ(DecodePlan(EncodePlan(plan)).status().code(), base::StatusCode::kDataLoss);
+}
+
+// Whatever the bytes, a decoder gives a value or DataLoss.
+TEST(WireTest, BrokenBytesNeverCrash) {
+  std::mt19937 random(1);
+  for (const Frame& whole : {EncodePlan(SomePlan()), EncodeResult(SomeResult()), EncodeReady({})}) {
+    for (size_t size = 0; size < whole.size(); ++size) {
+      const auto part = std::span(whole).first(size);
+      EXPECT_FALSE(DecodePlan(part).ok());
+      EXPECT_FALSE(DecodeResult(part).ok());
+      EXPECT_FALSE(DecodeReady(part).ok());
+    }
+    for (int round = 0; round < 5000; ++round) {
+      Frame frame = whole;
+      for (int flips = 0; flips < 3; ++flips)
+        frame[random() % frame.size()] = std::byte(random() % 256);
+      (void)DecodePlan(frame);
+      (void)DecodeResult(frame);
+      (void)DecodeConfigure(frame);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longspan::runtime
