@@ -105,8 +105,8 @@ TEST_P(LinkClosingTest, NoBufferIsUsedAfterTheClose) {
       std::vector<Bytes> buffers;
       std::vector<Transfer> transfers;
       for (uint64_t i = 0; i < 8; ++i) {
-        transfers.push_back(link.Receive(i, buffers.emplace_back(1 << 20)));
-        transfers.push_back(link.Send(i, buffers.emplace_back(1 << 20)));
+        transfers.push_back(link.Receive(i, buffers.emplace_back(256 << 10)));
+        transfers.push_back(link.Send(i, buffers.emplace_back(256 << 10)));
       }
       return std::pair(std::move(buffers), std::move(transfers));
     };
@@ -116,8 +116,8 @@ TEST_P(LinkClosingTest, NoBufferIsUsedAfterTheClose) {
       link.Close();
       for (const Transfer& transfer : transfers) EXPECT_TRUE(transfer.done());
     };
-    std::thread other(close, std::ref(*second), random() % 4000);
-    close(*first, random() % 4000);
+    std::thread other(close, std::ref(*second), random() % 2000);
+    close(*first, random() % 2000);
     other.join();
   }
 }

@@ -1,5 +1,7 @@
 #include "comm/conformance/transports.h"
 
+#include <algorithm>
+#include <cstring>
 #include <netinet/in.h>
 #include <random>
 #include <sys/socket.h>
@@ -59,7 +61,8 @@ Transport Decorated(const std::string& name, const Transport& inner, const Fault
             auto [first, second] = inner.make_links();
             return LinkPair(CreateFaultInjectingLink(std::move(first), plan),
                             CreateFaultInjectingLink(std::move(second), plan));
-          }};
+          },
+          4 << 20};
 }
 
 }  // namespace
@@ -79,9 +82,9 @@ std::vector<Transport> AllTransports() {
 Bytes Pattern(uint64_t seed, size_t size) {
   Bytes bytes(size);
   uint64_t state = seed * 0x9e3779b97f4a7c15 + 1;
-  for (std::byte& byte : bytes) {
+  for (size_t begin = 0; begin < size; begin += sizeof(state)) {
     state = state * 6364136223846793005 + 1442695040888963407;
-    byte = static_cast<std::byte>(state >> 56);
+    std::memcpy(bytes.data() + begin, &state, std::min(sizeof(state), size - begin));
   }
   return bytes;
 }

@@ -20,6 +20,7 @@ struct Transport {
   std::string name;
   std::function<ChannelPair(ChannelLimits)> make_channels;
   std::function<LinkPair()> make_links;
+  size_t large = 64 << 20;  // bytes of the largest message to try
 };
 
 // How gtest prints a parameter.

@@ -1,6 +1,6 @@
-#include <algorithm>
 #include <array>
 #include <condition_variable>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -105,10 +105,12 @@ class Meeting {
 
   static void Move(uint64_t number, Pair& pair) {
     base::Status status;
-    if (pair.send.bytes.size() == pair.receive.bytes.size())
-      std::ranges::copy(pair.send.bytes, pair.receive.bytes.begin());
-    else
-      status = SizesDiffer(number, pair.send.bytes.size(), pair.receive.bytes.size());
+    const std::span<const std::byte> from = pair.send.bytes;
+    const std::span<std::byte> to = pair.receive.bytes;
+    if (from.size() != to.size())
+      status = SizesDiffer(number, from.size(), to.size());
+    else if (!from.empty())
+      std::memcpy(to.data(), from.data(), from.size());
     pair.send.source.Complete(status);
     pair.receive.source.Complete(status);
   }

@@ -53,8 +53,8 @@ class SocketChannel : public Channel {
   void Read() {
     base::Status status;
     while (status.ok()) status = ReadFrame();
+    writer_.Stop(status);  // first: who has received the end must not be able to send
     incoming_.End(status);
-    writer_.Stop(status);
     ::shutdown(socket_.get(), SHUT_RDWR);
   }
 
