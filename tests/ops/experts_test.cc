@@ -1,0 +1,120 @@
+// router, expert_order, expert_combine.
+#include <utility>
+
+#include "tests/ops/compare.h"
+
+namespace longspan::op_suite {
+namespace {
+
+using support::RandomValues;
+
+class ExpertsTest : public BackendTest {};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ExpertsTest);
+INSTANTIATE_TEST_SUITE_P(, ExpertsTest, testing::ValuesIn(ComparedBackends()), CaseName);
+
+struct Routed {
+  std::vector<int32_t> ids;
+  std::vector<float> weights;
+};
+
+Routed Route(TestDevice& device, std::span<const float> logits, int64_t experts, int64_t k,
+             bool normalize) {
+  const int64_t rows = static_cast<int64_t>(logits.size()) / experts;
+  const View ids = device.Zeros(DType::kI32, {rows, k});
+  const View weights = device.Zeros(DType::kF32, {rows, k});
+  device.Run(device.ops().router, {.logits = device.Floats(logits, DType::kF32, {rows, experts}),
+                                   .normalize_weights = normalize,
+                                   .expert_ids = ids,
+                                   .expert_weights = weights});
+  return {device.ReadInts(ids), device.ReadFloats(weights)};
+}
+
+TEST_P(ExpertsTest, RouterMatchesTheReference) {
+  for (const auto& [experts, k] : {std::pair(1, 1), {8, 2}, {8, 8}, {60, 4}, {128, 8}}) {
+    for (const bool normalize : {true, false}) {
+      SCOPED_TRACE(testing::Message() << k << " of " << experts);
+      constexpr int64_t kRows = 50;
+      Devices devices(GetParam(), {.rows = kRows, .experts = experts, .experts_per_token = k});
+      constexpr double kRange = 8;
+      // On a grid: equal logits are ties (to the lower expert), others far apart.
+      auto logits = RandomValues(kRows * experts, 1, kRange / 2);
+      for (float& logit : logits) logit = std::round(logit * 64) / 64;
+      const Routed got = Route(devices.tested, logits, experts, k, normalize);
+      const Routed want = Route(devices.reference, logits, experts, k, normalize);
+      EXPECT_EQ(got.ids, want.ids);
+      ExpectWithin(got.weights, want.weights, [&, n = experts](int64_t i) {
+        return SoftmaxWeight(want.weights[i], n, kRange);
+      });
+    }
+  }
+}
+
+struct Order {
+  std::vector<int32_t> begin;
+  std::vector<int32_t> source_rows;
+  std::vector<int32_t> places;
+};
+
+Order SortPairs(TestDevice& device, std::span<const int32_t> ids, int64_t k, int64_t experts) {
+  const auto pairs = static_cast<int64_t>(ids.size());
+  const View begin = device.Zeros(DType::kI32, {experts + 1});
+  const View source_rows = device.Zeros(DType::kI32, {pairs});
+  const View places = device.Zeros(DType::kI32, {pairs / k, k});
+  device.Run(device.ops().expert_order, {.expert_ids = device.Ints(ids, {pairs / k, k}),
+                                         .expert_begin = begin,
+                                         .source_rows = source_rows,
+                                         .sorted_places = places});
+  return {device.ReadInts(begin), device.ReadInts(source_rows), device.ReadInts(places)};
+}
+
+TEST_P(ExpertsTest, OrderMatchesTheReference) {
+  struct Case {
+    int64_t rows;
+    int64_t k;
+    int64_t experts;
+    int64_t used;  // ids below this
+  };
+  for (const Case& c : {Case{1, 1, 1, 1}, {40, 2, 8, 8}, {33, 4, 128, 5}, {0, 2, 4, 4}}) {
+    Devices devices(GetParam(), {.rows = c.rows, .experts = c.experts, .experts_per_token = c.k});
+    std::vector<int32_t> ids;
+    for (int64_t row = 0; row < c.rows; ++row) {
+      auto choices = support::RandomPermutation(c.used, row);
+      ids.insert(ids.end(), choices.begin(), choices.begin() + c.k);
+    }
+    const Order got = SortPairs(devices.tested, ids, c.k, c.experts);
+    const Order want = SortPairs(devices.reference, ids, c.k, c.experts);
+    EXPECT_EQ(got.begin, want.begin);
+    EXPECT_EQ(got.source_rows, want.source_rows);
+    EXPECT_EQ(got.places, want.places);
+  }
+}
+
+TEST_P(ExpertsTest, CombineMatchesTheReference) {
+  const DType type = GetParam().compute;
+  for (const int64_t columns : {1, 33, 256}) {
+    for (const int64_t k : {1, 2, 8}) {
+      constexpr int64_t kRows = 9;
+      Devices devices(GetParam(), {.rows = kRows, .experts = 16, .experts_per_token = k});
+      const auto x = RandomValues(kRows * k * columns, 1, 1, type);
+      const auto weights = support::Magnitudes(RandomValues(kRows * k, 2));
+      const auto places = support::RandomPermutation(kRows * k, 3);
+      const auto combine = [&](TestDevice& device, std::span<const float> values, DType t) {
+        const ColumnSlice out(device, std::vector<float>(kRows * columns, 0), t, columns);
+        device.Run(device.ops().expert_combine,
+                   {.x = device.Floats(values, t, {kRows * k, columns}),
+                    .sorted_places = device.Ints(places, {kRows, k}),
+                    .expert_weights = device.Floats(weights, DType::kF32, {kRows, k}),
+                    .out = out.view()});
+        out.ExpectMarks();
+        return device.ReadFloats(out.view());
+      };
+      const auto want = combine(devices.reference, x, DType::kF32);
+      const auto magnitude = combine(devices.reference, support::Magnitudes(x), DType::kF32);
+      ExpectWithin(combine(devices.tested, x, type), want,
+                   [&](int64_t i) { return SumOfProducts(want[i], k, magnitude[i], type); });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longspan::op_suite
