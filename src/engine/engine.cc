@@ -1,0 +1,181 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "base/log.h"
+
+namespace longspan::engine {
+namespace {
+
+bool WantsHidden(const plan::StepPlan& plan) {
+  return std::any_of(plan.logits_rows.begin(), plan.logits_rows.end(),
+                     [](const plan::LogitsRow& row) { return row.return_hidden; });
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options,
+               const base::Clock& clock)
+    : group_(std::move(group)),
+      options_(std::move(options)),
+      clock_(clock),
+      limits_{.vocab_size = options_.vocab_size,
+              .context_length = options_.context_length,
+              .capacity_tokens = group_->info().capacity_tokens(),
+              .page_size = group_->info().page_size},
+      scheduler_(options_.scheduler, group_->info().pages, group_->info().page_size) {}
+
+base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
+  LONGSPAN_RETURN_IF_ERROR(CheckRequest(request, limits_));
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = {last_sequence_ + 1};
+  sequence->request = std::move(request);
+  sequence->sink = sink;
+  sequence->submitted = clock_.Now();
+  const plan::SequenceId id = sequence->id;
+  LONGSPAN_RETURN_IF_ERROR(scheduler_.Enqueue(std::move(sequence), limits_));
+  ++last_sequence_;
+  return id;
+}
+
+void Engine::Abort(plan::SequenceId id) {
+  if (Sequence* sequence = scheduler_.Find(id)) Finish(*sequence, FinishReason::kAbort);
+}
+
+base::Status Engine::RunUntilIdle() {
+  base::Status status;
+  while (status.ok() && (!scheduler_.idle() || !in_flight_.empty())) {
+    status = FillWindow();
+    if (status.ok() && !in_flight_.empty()) status = TakeResult();
+  }
+  if (!status.ok())
+    for (const plan::SequenceId id : scheduler_.Ids()) Abort(id);
+  return status;
+}
+
+// Keeps every stage supplied: one plan for each and one that waits before the first. More would
+// only lengthen what a stop that is found late throws away.
+base::Status Engine::FillWindow() {
+  while (uncommitted_ <= group_->stages()) {
+    std::optional<plan::StepPlan> plan = scheduler_.Next();
+    if (!plan) return base::OkStatus();
+    base::Log("engine").trace("{}", plan::ToText(*plan));
+    LONGSPAN_RETURN_IF_ERROR(group_->Submit(*plan));
+    InFlight step{.plan = std::move(*plan)};
+    step.record.plan = step.plan.number;
+    step.record.stages.resize(static_cast<size_t>(group_->stages()));
+    for (const plan::Slice& slice : step.plan.slices) {
+      const Sequence* sequence = scheduler_.Find(slice.sequence);
+      step.record.slices.push_back(
+          {slice.sequence, slice.begin, slice.end(), slice.begin < sequence->prompt_length()});
+    }
+    in_flight_.push_back(std::move(step));
+    ++uncommitted_;
+  }
+  return base::OkStatus();
+}
+
+base::Status Engine::TakeResult() {
+  LONGSPAN_ASSIGN_OR_RETURN(plan::StepResult result, group_->Next());
+  const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                 [&](const InFlight& s) { return s.plan.number == result.plan; });
+  if (step == in_flight_.end() || result.stage < 0 || result.stage >= group_->stages())
+    return base::DataLoss("stage {} reports plan {}, which is not in flight", result.stage,
+                          result.plan.value);
+  step->record.stages[static_cast<size_t>(result.stage)] = result.timing;
+  ++step->reported;
+  const bool last = result.stage == group_->stages() - 1;
+  std::move(result.hidden.begin(), result.hidden.end(), std::back_inserter(step->result.hidden));
+  if (last) {
+    result.hidden = std::move(step->result.hidden);
+    step->result = std::move(result);
+    --uncommitted_;
+  }
+  // Tokens are committed as soon as the last stage has them; hidden rows come from every stage.
+  const bool complete = step->reported == group_->stages();
+  if (!step->committed && (complete || (last && !WantsHidden(step->plan)))) {
+    step->committed = true;
+    Commit(step->plan, std::move(step->result));
+  }
+  while (!in_flight_.empty() && in_flight_.front().reported == group_->stages()) {
+    if (observer_) observer_(in_flight_.front().record);
+    in_flight_.pop_front();
+  }
+  return base::OkStatus();
+}
+
+void Engine::Commit(const plan::StepPlan& plan, plan::StepResult result) {
+  std::sort(result.rows.begin(), result.rows.end(),
+            [](const plan::RowResult& a, const plan::RowResult& b) { return a.slot < b.slot; });
+  CommitHidden(plan, std::move(result.hidden));
+  CommitPrefill(plan);
+  for (plan::RowResult& row : result.rows) CommitRow(plan, std::move(row));
+  // Sequences that only wanted their prompt computed.
+  for (const plan::Slice& slice : plan.slices) {
+    Sequence* sequence = scheduler_.Find(slice.sequence);
+    if (sequence == nullptr || sequence->output_limit > 0 ||
+        slice.end() < sequence->prompt_length())
+      continue;
+    sequence->first_token_s = SecondsSince(sequence->submitted);
+    Finish(*sequence, FinishReason::kLength);
+  }
+}
+
+void Engine::CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRow> rows) {
+  for (plan::HiddenRow& row : rows) {
+    const plan::SequenceId id = plan.slices[plan.logits_rows.at(row.slot).slice].sequence;
+    if (Sequence* sequence = scheduler_.Find(id))
+      sequence->sink->OnHidden(id, row.depth, std::move(row.values));
+  }
+}
+
+void Engine::CommitPrefill(const plan::StepPlan& plan) {
+  for (const plan::Slice& slice : plan.slices) {
+    Sequence* sequence = scheduler_.Find(slice.sequence);
+    if (sequence == nullptr || slice.begin >= sequence->prompt_length()) continue;
+    sequence->sink->OnPrefill(slice.sequence, slice.end(), sequence->prompt_length());
+  }
+}
+
+void Engine::CommitRow(const plan::StepPlan& plan, plan::RowResult row) {
+  const plan::LogitsRow& wanted = plan.logits_rows.at(row.slot);
+  Sequence* sequence = scheduler_.Find(plan.slices[wanted.slice].sequence);
+  // A row that was ahead of a stop: never published.
+  if (sequence == nullptr) return;
+  if (wanted.sample) {
+    CommitToken(*sequence, std::move(row));
+  } else {
+    sequence->sink->OnScore(sequence->id, {wanted.position, row.logprob, std::move(row.logits)});
+  }
+}
+
+void Engine::CommitToken(Sequence& sequence, plan::RowResult row) {
+  sequence.pending.pop_front();
+  sequence.output.push_back(row.token);
+  if (sequence.output.size() == 1) sequence.first_token_s = SecondsSince(sequence.submitted);
+  const auto contains = [&](const std::vector<int32_t>& tokens) {
+    return std::find(tokens.begin(), tokens.end(), row.token) != tokens.end();
+  };
+  const bool go_on =
+      sequence.sink->OnToken(sequence.id, {row.token, row.logprob, std::move(row.top_logprobs)});
+  const bool ended = !sequence.request.ignore_end_tokens && contains(options_.end_tokens);
+  if (!go_on || ended || contains(sequence.request.stop_tokens)) {
+    Finish(sequence, FinishReason::kStop);
+  } else if (static_cast<int64_t>(sequence.output.size()) >= sequence.output_limit) {
+    Finish(sequence, FinishReason::kLength);
+  }
+}
+
+void Engine::Finish(Sequence& sequence, FinishReason reason) {
+  const std::unique_ptr<Sequence> retired = scheduler_.Retire(sequence.id);
+  retired->sink->OnFinish(
+      retired->id, reason,
+      {.first_token_s = retired->first_token_s, .finish_s = SecondsSince(retired->submitted)});
+}
+
+double Engine::SecondsSince(base::Clock::Duration begin) const {
+  return base::Seconds(clock_.Now() - begin);
+}
+
+}  // namespace longspan::engine

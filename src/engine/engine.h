@@ -1,0 +1,84 @@
+// The leader: takes requests, gives plans to the stages, and commits what they return.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "engine/output.h"
+#include "engine/request.h"
+#include "engine/scheduler.h"
+#include "runtime/stage_group.h"
+
+namespace longspan::engine {
+
+struct EngineOptions {
+  SchedulerOptions scheduler;
+  int64_t vocab_size = 0;
+  int64_t context_length = 0;
+  std::vector<int32_t> end_tokens;
+};
+
+// All policy is here and in the scheduler; ranks only apply plans. One thread calls everything.
+class Engine {
+ public:
+  Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options,
+         const base::Clock& clock = base::SteadyClock());
+
+  // Queues a request; `sink` hears of it until OnFinish. Refuses what can never run (CheckRequest)
+  // and what finds the queue full.
+  base::Result<plan::SequenceId> Submit(Request request, OutputSink* sink);
+
+  // Ends a sequence wherever it is; its sink gets OnFinish(kAbort). Unknown ones (finished already)
+  // are ignored.
+  void Abort(plan::SequenceId sequence);
+
+  // Called with every computed step, when all stages have reported it.
+  void set_step_observer(std::function<void(const StepRecord&)> observer) {
+    observer_ = std::move(observer);
+  }
+
+  // Works until no sequence is left. On an error of the group all sequences end with kAbort and it
+  // is returned.
+  base::Status RunUntilIdle();
+
+  const RequestLimits& limits() const { return limits_; }
+  const runtime::GroupInfo& group_info() const { return group_->info(); }
+  const kv::PagePool& pool() const { return scheduler_.pool(); }
+
+ private:
+  // A plan that some stage has not reported yet.
+  struct InFlight {
+    plan::StepPlan plan;
+    StepRecord record;
+    int reported = 0;
+    plan::StepResult result;  // of the last stage, with the hidden rows of all
+    bool committed = false;
+  };
+
+  base::Status FillWindow();
+  base::Status TakeResult();
+  void Commit(const plan::StepPlan& plan, plan::StepResult result);
+  void CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRow> rows);
+  void CommitRow(const plan::StepPlan& plan, plan::RowResult row);
+  void CommitToken(Sequence& sequence, plan::RowResult row);
+  void CommitPrefill(const plan::StepPlan& plan);
+  void Finish(Sequence& sequence, FinishReason reason);
+  double SecondsSince(base::Clock::Duration begin) const;
+
+  std::unique_ptr<runtime::StageGroup> group_;
+  EngineOptions options_;
+  const base::Clock& clock_;
+  RequestLimits limits_;
+  Scheduler scheduler_;
+  std::deque<InFlight> in_flight_;
+  int uncommitted_ = 0;
+  int64_t last_sequence_ = 0;
+  std::function<void(const StepRecord&)> observer_;
+};
+
+}  // namespace longspan::engine

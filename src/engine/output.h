@@ -1,0 +1,68 @@
+// What the engine gives back, as it happens.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "plan/ids.h"
+#include "plan/step_result.h"
+
+namespace longspan::engine {
+
+enum class FinishReason {
+  kStop,    // an end or stop token, or the sink said so
+  kLength,  // the wished number of tokens, or the context's end
+  kAbort,   // taken back
+};
+
+struct TokenOutput {
+  int32_t token = 0;
+  float logprob = 0;
+  std::vector<std::pair<int32_t, float>> top_logprobs;
+};
+
+struct ScoreOutput {
+  int64_t position = 0;
+  float next_logprob = 0;  // of the prompt's next token; meaningless at its last position
+  std::vector<float> logits;
+};
+
+// Seconds since the request was submitted, on the engine's clock.
+struct SequenceTimes {
+  double first_token_s = 0;  // or the end of the prompt where no token was asked for
+  double finish_s = 0;
+};
+
+// One computed slice of a step, with what each stage says of the step's time.
+struct ComputedSlice {
+  plan::SequenceId sequence;
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool prefill = false;
+};
+
+struct StepRecord {
+  plan::PlanNumber plan;
+  std::vector<ComputedSlice> slices;
+  std::vector<plan::StageTiming> stages;
+};
+
+// Receives what happens to sequences, on the thread that runs the engine, in order. Must outlive
+// them.
+class OutputSink {
+ public:
+  virtual ~OutputSink() = default;
+
+  // The prompt's first `done` tokens are computed.
+  virtual void OnPrefill(plan::SequenceId /*sequence*/, int64_t /*done*/, int64_t /*total*/) {}
+  virtual void OnScore(plan::SequenceId /*sequence*/, ScoreOutput /*score*/) {}
+  virtual void OnHidden(plan::SequenceId /*sequence*/, int32_t /*depth*/,
+                        std::vector<float> /*values*/) {}
+  // False ends the sequence here (a stop string was found).
+  virtual bool OnToken(plan::SequenceId /*sequence*/, const TokenOutput& /*token*/) { return true; }
+  virtual void OnFinish(plan::SequenceId /*sequence*/, FinishReason /*reason*/,
+                        const SequenceTimes& /*times*/) {}
+};
+
+}  // namespace longspan::engine
