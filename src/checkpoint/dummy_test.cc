@@ -74,8 +74,8 @@ TEST(DummyTest, RowsAndColumnsDiffer) {
   std::set<std::vector<float>> rows;
   std::set<float> first_row(values.begin(), values.begin() + 64);
   for (size_t row = 0; row < 64; ++row)
-    rows.emplace(values.begin() + static_cast<long>(row * 64),
-                 values.begin() + static_cast<long>(row * 64 + 64));
+    rows.emplace(values.begin() + static_cast<std::ptrdiff_t>(row * 64),
+                 values.begin() + static_cast<std::ptrdiff_t>(row * 64 + 64));
   EXPECT_EQ(rows.size(), 64u);
   EXPECT_GT(first_row.size(), 50u);
 }

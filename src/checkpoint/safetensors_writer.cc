@@ -64,8 +64,8 @@ std::string MakeHeader(std::span<const NamedTensor* const> tensors) {
   int64_t position = 0;
   for (const NamedTensor* tensor : tensors) {
     const tensor::ConstView& view = tensor->view;
-    std::vector<int64_t> shape;
-    for (int i = 0; i < view.rank(); ++i) shape.push_back(view.size(i));
+    std::vector<int64_t> shape(static_cast<size_t>(view.rank()));
+    for (int i = 0; i < view.rank(); ++i) shape[static_cast<size_t>(i)] = view.size(i);
     LONGSPAN_CHECK(!header.contains(tensor->name), "two tensors are called {}", tensor->name);
     header[tensor->name] = {{"dtype", SafetensorsName(view.dtype())},
                             {"shape", shape},
