@@ -21,7 +21,8 @@ namespace longspan::comm {
 base::Result<std::pair<FileDescriptor, FileDescriptor>> CreateSocketPair();
 
 // A channel over a connected stream socket that nothing else reads or writes. Takes the socket over
-// and makes it close on exec. InvalidArgument when it is not a connected stream socket.
+// and makes it blocking and closed on exec. InvalidArgument when it is not a stream socket,
+// Unavailable when it is not connected.
 base::Result<std::unique_ptr<Channel>> CreateSocketChannel(FileDescriptor socket,
                                                            ChannelLimits limits = {});
 
