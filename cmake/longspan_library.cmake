@@ -18,6 +18,9 @@ function(longspan_library name)
   endif()
 endfunction()
 
+# What the sanitizers run.
+add_custom_target(fast_tests)
+
 # longspan_test(NAME SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
 # A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
 # (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run.
@@ -34,6 +37,9 @@ function(longspan_test name)
   target_compile_definitions(${name} PRIVATE LONGSPAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              LONGSPAN_PROGRAM="${PROJECT_BINARY_DIR}/longspan")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  if(ARG_LABEL STREQUAL fast)
+    add_dependencies(fast_tests ${name})
+  endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
                        PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
 endfunction()

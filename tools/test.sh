@@ -67,7 +67,7 @@ build() {
 
 sanitize() {
   step "$1: build"
-  build "$1" all
+  build "$1" fast_tests
   step "$1: the fast tests"
   quietly 8 "${plain_layout[@]}" ctest --preset "$1" --label-regex fast --parallel "$jobs"
 }
