@@ -63,6 +63,9 @@ WIRING = "apps/wiring.cc"
 # Folders below src/ that hold only test code, besides the files *_test.cc.
 TEST_FOLDERS = ("src/comm/conformance/",)
 
+# What unit tests share: they may include this folder and link its library.
+TEST_SUPPORT = ("tests/support/", "longspan_test_support")
+
 WARN_LINES = 400
 MAX_LINES = 600
 
@@ -112,6 +115,8 @@ def may_include(room, other, is_test):
 
 def check_room_include(room, is_test, header, root):
     """What is wrong with a quoted include in a file of a room; None when nothing is."""
+    if header.startswith(TEST_SUPPORT[0]):
+        return None if is_test else f"only tests include {TEST_SUPPORT[0]}"
     other = "apps" if header.startswith("apps/") else room_of(header)
     folder = "" if other == "apps" else "src"
     if not (root / folder / header).is_file():
@@ -169,6 +174,8 @@ def folder_of_target(target):
 
 def check_link(path, target, is_test):
     """What is wrong when the library of this CMakeLists.txt (or its tests) links a target."""
+    if is_test and target == TEST_SUPPORT[1]:
+        return None
     folder = folder_of_target(target)
     room, other = room_of_file(path), room_of(folder + "x")
     if other not in LEVELS:

@@ -63,6 +63,11 @@ class CheckIncludesTest(unittest.TestCase):
     def test_tests_may_include_every_room(self):
         self.assertEqual(self.include("tests/parity_test.cc", "backend/cpu/gemm.h"), [])
 
+    def test_only_tests_use_the_test_support(self):
+        code = '#include "tests/support/values.h"\n'
+        self.assertEqual(self.findings({"src/kv/a_test.cc": code}), [])
+        self.assertEqual(len(self.findings({"src/kv/a.cc": code})), 1)
+
     def test_only_the_wiring_and_tests_name_backends_and_transports(self):
         self.assertEqual(self.include("apps/wiring.cc", "backend/cpu/backend.h"), [])
         self.assertEqual(self.include("apps/main.cc", "comm/transport.h"), [])
@@ -113,6 +118,8 @@ class CheckIncludesTest(unittest.TestCase):
         self.assertEqual(len(links("DEPS longspan_base\n TEST_DEPS longspan_engine")), 1)
         self.assertEqual(len(links("DEPS longspan_misc")), 1)
         self.assertEqual(len(links("DEPS longspan_comm_socket")), 1)
+        self.assertEqual(len(links("DEPS longspan_test_support")), 1)
+        self.assertEqual(links("DEPS longspan_comm TEST_DEPS longspan_test_support"), [])
         self.assertEqual(links("DEPS longspan_comm TEST_DEPS longspan_comm_socket"), [])
 
 
