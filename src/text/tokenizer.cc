@@ -8,6 +8,7 @@
 
 #include "text/added_tokens.h"
 #include "text/bpe.h"
+#include "text/nfc.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
 
@@ -39,7 +40,8 @@ Result<AddedTokenMatcher> MakeMatcher(const TokenizerDefinition& definition, boo
   for (AddedToken token : definition.added_tokens) {
     if (token.normalized != normalized) continue;
     if (normalized && definition.nfc) {
-      LONGSPAN_ASSIGN_OR_RETURN(token.content, ToNfc(token.content));
+      LONGSPAN_ASSIGN_OR_RETURN(auto content, ToNfc(token.content));
+      if (content) token.content = *std::move(content);
     }
     tokens.push_back(std::move(token));
   }
@@ -93,9 +95,10 @@ class Encoding {
   }
 
   Result<std::string_view> Normalize(std::string_view text) {
-    if (!definition_.nfc || IsNfc(text)) return text;
-    LONGSPAN_ASSIGN_OR_RETURN(std::string normalized, ToNfc(text));
-    return std::string_view(storage_.emplace_back(std::move(normalized)));
+    if (!definition_.nfc) return text;
+    LONGSPAN_ASSIGN_OR_RETURN(auto normalized, ToNfc(text));
+    if (!normalized) return text;
+    return std::string_view(storage_.emplace_back(*std::move(normalized)));
   }
 
   Status AppendPlain(std::string_view text) {

@@ -3,8 +3,6 @@
 #include <cstdint>
 
 #include <simdjson.h>
-#include <unicode/bytestream.h>
-#include <unicode/normalizer2.h>
 #include <unicode/uchar.h>
 #include <unicode/utf8.h>
 
@@ -12,7 +10,6 @@ namespace longspan::text {
 namespace {
 
 using base::InvalidArgument;
-using base::Result;
 using base::Status;
 
 enum class Form { kWhole, kBroken, kUnfinished };
@@ -54,17 +51,6 @@ Character FirstCharacter(std::string_view bytes) {
     expected.high = 0xBF;
   }
   return {Form::kWhole, expected.count + 1};
-}
-
-const icu::Normalizer2* Nfc() {
-  UErrorCode error = U_ZERO_ERROR;
-  const icu::Normalizer2* nfc = icu::Normalizer2::getNFCInstance(error);
-  LONGSPAN_CHECK(U_SUCCESS(error), "ICU has no NFC data: {}", u_errorName(error));
-  return nfc;
-}
-
-icu::StringPiece Piece(std::string_view text) {
-  return {text.data(), static_cast<int32_t>(text.size())};
 }
 
 // \w of Unicode regular expressions (UTS 18, annex C).
@@ -122,24 +108,6 @@ size_t AppendCharacters(std::string_view bytes, std::string& text) {
   }
   flush();
   return position;
-}
-
-bool IsNfc(std::string_view text) {
-  UErrorCode error = U_ZERO_ERROR;
-  const bool is_nfc = Nfc()->isNormalizedUTF8(Piece(text), error);
-  return U_SUCCESS(error) && is_nfc;
-}
-
-Result<std::string> ToNfc(std::string_view text) {
-  std::string normalized;
-  normalized.reserve(text.size());
-  icu::StringByteSink<std::string> sink(&normalized);
-  UErrorCode error = U_ZERO_ERROR;
-  Nfc()->normalizeUTF8(0, Piece(text), sink, nullptr, error);
-  if (U_FAILURE(error))
-    return base::Internal("cannot normalize a text of {} bytes: {}", text.size(),
-                          u_errorName(error));
-  return normalized;
 }
 
 bool StartsWithWord(std::string_view text) {

@@ -1,12 +1,12 @@
-// UTF-8 and Unicode: well-formedness, replacement of what is broken, normalization form C, and the
-// two classes of characters that added tokens look at.
+// UTF-8 and Unicode: well-formedness, replacement of what is broken, and the two classes of
+// characters that added tokens look at.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 
-#include "base/result.h"
+#include "base/status.h"
 
 namespace longspan::text {
 
@@ -20,11 +20,6 @@ size_t AppendCharacters(std::string_view bytes, std::string& text);
 
 // U+FFFD in UTF-8.
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
-
-// Whether the text (valid UTF-8) is certainly in normalization form C already.
-bool IsNfc(std::string_view text);
-// Its normalization form C.
-base::Result<std::string> ToNfc(std::string_view text);
 
 // Of a text in UTF-8: whether it starts or ends with a character of a word (\w: letters, marks,
 // decimal digits, connectors); how many bytes of white space it starts or ends with.

@@ -47,13 +47,6 @@ TEST(UnicodeTest, StopsBeforeAnUnfinishedCharacter) {
   EXPECT_EQ(Characters("\xF0\x9F\x98\x80", 4), "\U0001F600");
 }
 
-TEST(UnicodeTest, ComposesCharacters) {
-  EXPECT_TRUE(IsNfc("caf\u00E9"));
-  EXPECT_FALSE(IsNfc("cafe\u0301"));
-  EXPECT_EQ(*ToNfc("cafe\u0301 \u1100\u1161\u11A8 \u212B"), "caf\u00E9 \uAC01 \u00C5");
-  EXPECT_EQ(*ToNfc(""), "");
-}
-
 TEST(UnicodeTest, KnowsWordsAndSpace) {
   EXPECT_TRUE(StartsWithWord("\u00E9 "));
   EXPECT_TRUE(EndsWithWord(" \u4E2D"));
