@@ -15,67 +15,95 @@
 
 namespace longspan::backend::cpu {
 
-// A few query rows (register tile) against one block of keys, in the first-level cache.
+// A few query rows against one block of keys, in the first-level cache.
 template <typename V, typename Compute>
 struct AttentionStep {
   static constexpr bool kBf16 = sizeof(Compute) == 2;
+  // Some register tiles: a piece of the keys stays near for all of them, and the reductions of one
+  // row overlap with another's.
+  static constexpr int kRows = 4 * V::kTileRows;
   static constexpr float kMasked = -__builtin_inff();
 
   const AttentionTile* tile;
-  int64_t first_row;    // row = token * group + head
-  int64_t rows;         // up to V::kTileRows
-  int64_t first_token;  // of the block of keys
-  int64_t visible;      // keys of the block that the last row sees
-  alignas(64) float scores[V::kTileRows * kAttentionKeys];
-  alignas(64) Compute probabilities[V::kTileRows * kAttentionKeys];
-  float rescale[16];
+  int64_t first_token;   // of the block of keys
+  int64_t first_row;     // row = token * group + head
+  int64_t rows;          // up to kRows
+  int64_t limit[kRows];  // keys of the block that every row sees; may be negative
+  int64_t visible;       // the largest limit
+  const char* query[kRows];
+  int64_t token;  // and head: of the row after these
+  int64_t head;
+  alignas(64) float scores[kRows * kAttentionKeys];
+  alignas(64) Compute probabilities[kRows * kAttentionKeys];
+  alignas(64) float rescale[32];
 
-  void RunAll() {
-    MultiplyQueriesKeys();
+  // Goes before the first rows.
+  void Begin(int64_t first_key) {
+    first_token = first_key;
+    first_row = rows = token = head = 0;
+  }
+
+  // Goes on to the next rows that see some of the block's `count` keys; false after the last.
+  bool NextRows(int64_t count) {
+    const int64_t all = tile->tokens * tile->group;
+    do {
+      first_row += rows;
+      if (first_row == all) return false;
+      rows = all - first_row < kRows ? all - first_row : kRows;
+      for (int64_t r = 0; r < rows; ++r) {
+        query[r] =
+            tile->queries + token * tile->query_token_stride + head * tile->query_head_stride;
+        limit[r] = tile->first_position + token + 1 - first_token;
+        if (limit[r] > count) limit[r] = count;
+        if (++head == tile->group) {
+          head = 0;
+          ++token;
+        }
+      }
+      visible = limit[rows - 1];
+    } while (visible <= 0);
+    return true;
+  }
+
+  void Update() {
+    RunTiles<Scores>(padded_keys());
     MaskScores();
     UpdateSoftmax();
-    MultiplyProbabilitiesValues();
+    RunTiles<Outputs>(tile->dim_padded);
   }
 
  private:
-  // Whole vectors of keys.
-  int64_t padded_keys() const { return (visible + V::kWidth - 1) / V::kWidth * V::kWidth; }
+  int64_t padded_keys() const { return PaddedKeys(visible); }
 
   struct Scores {
     AttentionStep* step;
-    int64_t first_key;
-    template <int kRows, int kVectors>
+    int64_t row;
+    int64_t key;
+    template <int kTileRows, int kVectors>
     [[gnu::noinline]] void Run() const;
   };
   struct Outputs {
     AttentionStep* step;
-    int64_t first_dim;
-    template <int kRows, int kVectors>
+    int64_t row;
+    int64_t dim;
+    template <int kTileRows, int kVectors>
     [[gnu::noinline]] void Run() const;
   };
 
-  void MultiplyQueriesKeys() {
-    constexpr int64_t kColumns = int64_t{V::kWidth} * V::kTileVectors;
-    for (int64_t key = 0; key < padded_keys(); key += kColumns)
-      WithTileShape<V::kTileRows, V::kTileVectors>(rows, (padded_keys() - key) / V::kWidth,
-                                                   Scores{this, key});
-  }
-
-  void MultiplyProbabilitiesValues() {
-    constexpr int64_t kColumns = int64_t{V::kWidth} * V::kTileVectors;
-    for (int64_t dim = 0; dim < tile->dim_padded; dim += kColumns)
-      WithTileShape<V::kTileRows, V::kTileVectors>(rows, (tile->dim_padded - dim) / V::kWidth,
-                                                   Outputs{this, dim});
+  // Runs Tile over all rows and the columns [0, columns), a multiple of the vector's width.
+  template <typename Tile>
+  void RunTiles(int64_t columns) {
+    constexpr int64_t kTileColumns = int64_t{V::kWidth} * V::kTileVectors;
+    for (int64_t column = 0; column < columns; column += kTileColumns)
+      for (int64_t row = 0; row < rows; row += V::kTileRows)
+        WithTileShape<V::kTileRows, V::kTileVectors>(rows - row, (columns - column) / V::kWidth,
+                                                     Tile{this, row, column});
   }
 
   void MaskScores() {
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t position = tile->first_position + (first_row + r) / tile->group;
-      int64_t key = position + 1 - first_token;
-      if (key < 0) key = 0;
-      if (key > visible) key = visible;
-      for (; key < padded_keys(); ++key) scores[r * kAttentionKeys + key] = kMasked;
-    }
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t key = limit[r] > 0 ? limit[r] : 0; key < padded_keys(); ++key)
+        scores[r * kAttentionKeys + key] = kMasked;
   }
 
   void UpdateSoftmax() {
@@ -89,64 +117,76 @@ struct AttentionStep {
       rescale[r] = maxima[r] - largest;
       maxima[r] = largest;
     }
-    for (int i = 0; i < 16; i += V::kWidth) V::Store(rescale + i, Exp2<V>(V::Load(rescale + i)));
+    for (int i = 0; i < rows; i += V::kWidth)
+      V::Store(rescale + i, Exp2OfNegative<V>(V::Load(rescale + i)));
     for (int64_t r = 0; r < rows; ++r) UpdateRow(r, V::Set(maxima[r]), V::Set(rescale[r]));
   }
 
   [[gnu::always_inline]] void UpdateRow(int64_t r, typename V::Vec max, typename V::Vec factor) {
     float* denominator = tile->denominators + (first_row + r) * 16;
     auto sum = V::Mul(V::Load(denominator), factor);
-    for (int64_t key = 0; key < padded_keys(); key += V::kWidth) {
-      const auto p = Exp2<V>(V::Sub(V::Load(scores + r * kAttentionKeys + key), max));
-      Compute* rounded = probabilities + r * kAttentionKeys + key;
-      V::Store(rounded, p);
-      // The sum of what the values are weighted with.
-      sum = V::Add(sum, V::Load(rounded));
+    Compute* rounded = probabilities + r * kAttentionKeys;
+    for (int64_t key = 0; key < padded_keys(); key += V::kWidth)
+      V::Store(rounded + key,
+               Exp2OfNegative<V>(V::Sub(V::Load(scores + r * kAttentionKeys + key), max)));
+    // The sum is of what the values are weighted with.
+    if constexpr (kBf16 && V::kBf16Dot) {
+      const auto ones = V::PairsOfOnes();
+      for (int64_t key = 0; key < padded_keys(); key += 2 * V::kWidth)
+        sum = V::DotBf16(sum, V::LoadWords(reinterpret_cast<uint32_t*>(rounded + key)), ones);
+    } else {
+      for (int64_t key = 0; key < padded_keys(); key += V::kWidth)
+        sum = V::Add(sum, V::Load(rounded + key));
     }
     V::Store(denominator, sum);
   }
 };
 
 template <typename V, typename Compute>
-template <int kRows, int kVectors>
+template <int kTileRows, int kVectors>
 void AttentionStep<V, Compute>::Scores::Run() const {
   const AttentionTile& tile = *step->tile;
-  const char* a[kRows];
-  for (int r = 0; r < kRows; ++r) {
-    const int64_t row = step->first_row + r;
-    a[r] = tile.queries + row / tile.group * tile.query_token_stride +
-           row % tile.group * tile.query_head_stride;
-  }
-  Accumulators<V, kRows, kVectors> sums;
-  for (int r = 0; r < kRows; ++r)
+  Accumulators<V, kTileRows, kVectors> sums;
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::Set(0);
+  }
   const int64_t steps = tile.head_dim * static_cast<int64_t>(sizeof(Compute)) / 4;
-  MultiplyAdd<V, kBf16>(a, tile.keys + first_key, kAttentionKeys, steps, sums);
+  MultiplyAdd<V, kBf16>(step->query + row, tile.keys + key, kAttentionKeys, steps, sums);
   const auto scale = V::Set(tile.scale_log2);
-  for (int r = 0; r < kRows; ++r)
+  float* out = step->scores + row * kAttentionKeys + key;
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v)
-      V::Store(step->scores + r * kAttentionKeys + first_key + v * V::kWidth,
-               V::Mul(sums.at[r][v], scale));
+      V::Store(out + r * kAttentionKeys + v * V::kWidth, V::Mul(sums.at[r][v], scale));
+  }
 }
 
 template <typename V, typename Compute>
-template <int kRows, int kVectors>
+template <int kTileRows, int kVectors>
 void AttentionStep<V, Compute>::Outputs::Run() const {
   const AttentionTile& tile = *step->tile;
-  const char* a[kRows];
-  Accumulators<V, kRows, kVectors> sums;
-  float* out = tile.sums + step->first_row * tile.dim_padded + first_dim;
-  for (int r = 0; r < kRows; ++r) {
-    a[r] = reinterpret_cast<const char*>(step->probabilities + r * kAttentionKeys);
-    const auto factor = V::Set(step->rescale[r]);
+  const char* a[kTileRows];
+  Accumulators<V, kTileRows, kVectors> sums;
+  float* out = tile.sums + (step->first_row + row) * tile.dim_padded + dim;
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    a[r] = reinterpret_cast<const char*>(step->probabilities + (row + r) * kAttentionKeys);
+    const auto factor = V::Set(step->rescale[row + r]);
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v)
       sums.at[r][v] = V::Mul(V::Load(out + r * tile.dim_padded + v * V::kWidth), factor);
   }
   const int64_t steps = (step->visible * static_cast<int64_t>(sizeof(Compute)) + 3) / 4;
-  MultiplyAdd<V, kBf16>(a, tile.values + first_dim, tile.dim_padded, steps, sums);
-  for (int r = 0; r < kRows; ++r)
+  MultiplyAdd<V, kBf16>(a, tile.values + dim, tile.dim_padded, steps, sums);
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kTileRows; ++r) {
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v)
       V::Store(out + r * tile.dim_padded + v * V::kWidth, sums.at[r][v]);
+  }
 }
 
 template <typename V, typename Compute>
@@ -185,15 +225,8 @@ void AttendTile(const AttentionTile& tile) {
     const int64_t count = (end < keys ? end : keys) - first;
     PackKeys<V, Compute, Cache>(tile, first, count);
     PackValues<V, Compute, Cache>(tile, first, count);
-    step.first_token = first;
-    for (int64_t row = 0; row < rows; row += V::kTileRows) {
-      step.first_row = row;
-      step.rows = rows - row < V::kTileRows ? rows - row : V::kTileRows;
-      const int64_t last_position = tile.first_position + (row + step.rows - 1) / tile.group;
-      if (last_position < first) continue;
-      step.visible = last_position - first + 1 < count ? last_position - first + 1 : count;
-      step.RunAll();
-    }
+    step.Begin(first);
+    while (step.NextRows(count)) step.Update();
     first = end;
   }
   WriteAttention<V, Compute>(tile);

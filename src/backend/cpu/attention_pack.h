@@ -9,6 +9,9 @@
 
 namespace longspan::backend::cpu {
 
+// Keys are multiplied and weighed in runs of 32.
+constexpr int64_t PaddedKeys(int64_t keys) { return (keys + 31) / 32 * 32; }
+
 // Finds the rows of successive tokens in the paged cache.
 template <typename Cache>
 struct CacheRows {
@@ -46,7 +49,7 @@ template <typename V, typename Compute, typename Cache>
 void PackKeys(const AttentionTile& tile, int64_t first_token, int64_t count) {
   const CacheRows<Cache> rows{tile, tile.key_cache, first_token, count};
   const int64_t steps = tile.head_dim * static_cast<int64_t>(sizeof(Compute)) / 4;
-  for (int64_t token = 0; token < count; token += V::kWidth) {
+  for (int64_t token = 0; token < PaddedKeys(count); token += V::kWidth) {
     const char* row[V::kWidth];
     FetchRows<V, Compute>(rows, token, V::kWidth, row);
     uint32_t* to = tile.keys + token;

@@ -9,9 +9,10 @@
 namespace longspan::backend::cpu {
 namespace {
 
-constexpr int kRounds = 5;
-// Long enough that the clock and the start of the threads do not matter, short against a round.
-constexpr double kSliceSeconds = 1e-3;
+// Rounds are short, so that some of them pass undisturbed on a machine that others use too.
+constexpr double kRoundSeconds = 2e-3;
+// Long enough that reading the clock does not matter.
+constexpr double kSliceSeconds = 5e-5;
 
 // GFLOP/s of one round: every thread repeats slices until the time is over.
 double MeasureRound(tensor::ThreadPool& pool, double (*loop)(int64_t), int64_t iterations,
@@ -35,15 +36,17 @@ double MeasureRound(tensor::ThreadPool& pool, double (*loop)(int64_t), int64_t i
 
 double MeasureLoop(tensor::ThreadPool& pool, double (*loop)(int64_t), double seconds) {
   const base::Clock& clock = base::SteadyClock();
-  int64_t iterations = 1024;
+  int64_t iterations = 256;
   for (double taken = 0; taken < kSliceSeconds; iterations *= 2) {
-    const auto start = clock.Now();
+    const auto begin = clock.Now();
     loop(iterations);
-    taken = base::Seconds(clock.Now() - start);
+    taken = base::Seconds(clock.Now() - begin);
   }
   double best = 0;
-  for (int round = 0; round < kRounds; ++round)
-    best = std::max(best, MeasureRound(pool, loop, iterations, seconds / kRounds));
+  const auto start = clock.Now();
+  do {
+    best = std::max(best, MeasureRound(pool, loop, iterations, kRoundSeconds));
+  } while (base::Seconds(clock.Now() - start) < seconds);
   return best;
 }
 

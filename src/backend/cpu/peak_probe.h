@@ -12,8 +12,8 @@ struct PeakRate {
   double f32_gflops = 0;
 };
 
-// Takes about `seconds` and all threads of the pool; best of several rounds. Neighbours and clock
-// changes move the figure: measure before and after what is to be compared with it.
+// Takes about `seconds` and all threads of the pool; best of many short rounds. Neighbours and
+// clock changes move the figure: measure before and after what is to be compared with it.
 PeakRate MeasurePeak(tensor::ThreadPool& pool, double seconds = 0.3);
 
 }  // namespace longspan::backend::cpu

@@ -24,6 +24,16 @@ struct ProductTile {
   [[gnu::noinline]] void Run() const;
 
  private:
+  // The result's cache lines, while the sums are made.
+  template <int kRows>
+  [[gnu::always_inline]] void PrefetchOut() const {
+    const int64_t element = block->out_type == kFloat ? 4 : 2;
+    const int64_t bytes = V::kWidth * V::kTileVectors * element;
+    const char* out = block->out + (first_row * block->out_stride + first_column) * element;
+    for (int r = 0; r < kRows; ++r)
+      for (int64_t byte = 0; byte < bytes; byte += 64)
+        __builtin_prefetch(out + r * block->out_stride * element + byte, 1);
+  }
   template <int kRows, int kVectors>
   [[gnu::always_inline]] void AddOddColumn(const char* const* a,
                                            Accumulators<V, kRows, kVectors>& sums) const;
@@ -36,21 +46,29 @@ template <int kRows, int kVectors>
 void ProductTile<V, kBf16>::Run() const {
   const ProductBlock& b = *block;
   const char* a[kRows];
+  LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = b.source_rows != nullptr ? b.source_rows[first_row + r] : first_row + r;
     a[r] = b.x + row * b.x_stride + first_step * 4;
   }
   Accumulators<V, kRows, kVectors> sums;
   float* partial = b.partial_sums + first_row * kPanelColumns + first_column;
-  for (int r = 0; r < kRows; ++r)
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v)
       sums.at[r][v] = first_pass ? V::Set(0) : V::Load(partial + r * kPanelColumns + v * V::kWidth);
+  }
+  if (last_pass) PrefetchOut<kRows>();
   MultiplyAdd<V, kBf16>(a, b.panel + first_step * kPanelColumns + first_column, kPanelColumns,
                         steps, sums);
   if (!last_pass) {
-    for (int r = 0; r < kRows; ++r)
+    LONGSPAN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      LONGSPAN_UNROLL
       for (int v = 0; v < kVectors; ++v)
         V::Store(partial + r * kPanelColumns + v * V::kWidth, sums.at[r][v]);
+    }
     return;
   }
   if (kBf16 && b.columns % 2 != 0) AddOddColumn(a, sums);
@@ -64,6 +82,7 @@ inline void ProductTile<V, kBf16>::AddOddColumn(const char* const* a,
                                                 Accumulators<V, kRows, kVectors>& sums) const {
   uint32_t pair[kRows] = {};
   const char* pairs[kRows];
+  LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) {
     __builtin_memcpy(&pair[r], a[r] + steps * 4, 2);
     pairs[r] = reinterpret_cast<const char*>(&pair[r]);
@@ -76,8 +95,10 @@ template <typename V, bool kBf16>
 template <int kRows, int kVectors>
 inline void ProductTile<V, kBf16>::Finish(const Accumulators<V, kRows, kVectors>& sums) const {
   const ProductBlock& b = *block;
+  LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) {
     const int64_t out_row = (first_row + r) * b.out_stride;
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const int64_t column = first_column + v * V::kWidth;
       const int64_t valid = b.panel_columns - column;

@@ -6,6 +6,10 @@
 
 #include <cstdint>
 
+// Loops over a tile are unrolled before the compiler decides what lives in registers: otherwise the
+// accumulators go through memory before and after every product.
+#define LONGSPAN_UNROLL _Pragma("GCC unroll 8")
+
 namespace longspan::backend::cpu {
 
 // Accumulators of a tile; kept in registers once everything is inlined.
@@ -22,30 +26,42 @@ template <typename V, bool kBf16, int kRows, int kVectors>
                                                Accumulators<V, kRows, kVectors>& sums) {
   using Vec = typename V::Vec;
   const char* row[kRows];
+  LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) row[r] = a[r];
   for (int64_t step = 0; step < steps; ++step, w += w_stride) {
     Vec column[kVectors];
+    LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v) column[v] = V::LoadWords(w + v * V::kWidth);
     if constexpr (!kBf16) {
+      LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Vec x = V::BroadcastWord(row[r] + 4 * step);
+        LONGSPAN_UNROLL
         for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::MulAdd(x, column[v], sums.at[r][v]);
       }
     } else if constexpr (V::kBf16Dot) {
+      LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Vec x = V::BroadcastWord(row[r] + 4 * step);
+        LONGSPAN_UNROLL
         for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::DotBf16(sums.at[r][v], x, column[v]);
       }
     } else {
       Vec half[kVectors];
+      LONGSPAN_UNROLL
       for (int v = 0; v < kVectors; ++v) half[v] = V::LowHalf(column[v]);
+      LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Vec x = V::LowHalf(V::BroadcastWord(row[r] + 4 * step));
+        LONGSPAN_UNROLL
         for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::MulAdd(x, half[v], sums.at[r][v]);
       }
+      LONGSPAN_UNROLL
       for (int v = 0; v < kVectors; ++v) half[v] = V::HighHalf(column[v]);
+      LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Vec x = V::HighHalf(V::BroadcastWord(row[r] + 4 * step));
+        LONGSPAN_UNROLL
         for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::MulAdd(x, half[v], sums.at[r][v]);
       }
     }

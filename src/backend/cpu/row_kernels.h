@@ -124,11 +124,9 @@ double Peak(int64_t iterations) {
   typename V::Vec sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = V::Set(static_cast<float>(i));
   const uint32_t zeros[V::kWidth] = {};
-  auto x = V::LoadWords(zeros);
+  const auto x = V::LoadWords(zeros);
   for (int64_t iteration = 0; iteration < iterations; ++iteration) {
-    // Hides from the compiler that nothing changes.
-    asm volatile("" : "+m"(*&x));
-    for (int i = 0; i < kChains; ++i) {
+    _Pragma("GCC unroll 16") for (int i = 0; i < kChains; ++i) {
       if constexpr (kBf16 && V::kBf16Dot) {
         sums[i] = V::DotBf16(sums[i], x, x);
       } else if constexpr (kBf16) {

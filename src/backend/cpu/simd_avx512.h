@@ -66,6 +66,10 @@ struct Avx512 {
     return _mm512_dpbf16_ps(sum, (__m512bh)_mm512_castps_si512(a),
                             (__m512bh)_mm512_castps_si512(b));
   }
+  // Pairs of bf16 ones.
+  [[gnu::always_inline]] static Vec PairsOfOnes() {
+    return _mm512_castsi512_ps(_mm512_set1_epi32(0x3f803f80));
+  }
   // The halves of bf16 pairs as floats.
   [[gnu::always_inline]] static Vec LowHalf(Vec words) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(words), 16));

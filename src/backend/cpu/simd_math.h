@@ -38,10 +38,10 @@ template <typename V>
   return V::MulAdd(p, f, V::Set(1.0f));
 }
 
-// 2^x to 2 units in the last place; exactly 1 at 0; exactly 0 below -150, infinity from 128.
+// 2^x for x <= 0, to 2 units in the last place; exactly 1 at 0; exactly 0 below -150.
 template <typename V>
-[[gnu::always_inline]] inline typename V::Vec Exp2(typename V::Vec x) {
-  x = V::Max(V::Set(-200.0f), V::Min(V::Set(200.0f), x));
+[[gnu::always_inline]] inline typename V::Vec Exp2OfNegative(typename V::Vec x) {
+  x = V::Max(V::Set(-200.0f), x);
   const auto n = V::Round(x);
   return V::Scale(Exp2OfFraction<V>(V::Sub(x, n)), n);
 }
