@@ -2,11 +2,19 @@
 
 #include <fmt/format.h>
 
+#include "backend/cpu/cpu_backend.h"
 #include "backend/reference/reference_backend.h"
 
 namespace longspan::op_suite {
 
-std::vector<BackendCase> ComparedBackends() { return {}; }
+std::vector<BackendCase> ComparedBackends() {
+  using tensor::DType;
+  const ops::Backend& cpu = backend::cpu::CpuBackend();
+  return {{&cpu, DType::kF32, DType::kF32},
+          {&cpu, DType::kBf16, DType::kBf16},
+          {&cpu, DType::kF32, DType::kBf16},
+          {&cpu, DType::kBf16, DType::kF32}};
+}
 
 std::vector<BackendCase> AllBackends() {
   std::vector<BackendCase> cases = ComparedBackends();
@@ -14,11 +22,18 @@ std::vector<BackendCase> AllBackends() {
   return cases;
 }
 
-std::string CaseName(const testing::TestParamInfo<BackendCase>& info) {
-  const BackendCase& c = info.param;
+namespace {
+
+std::string Name(const BackendCase& c) {
   std::string name = fmt::format("{}_{}", c.backend->name(), tensor::DTypeName(c.compute));
   if (c.kv_cache != c.compute) name += fmt::format("_kv_{}", tensor::DTypeName(c.kv_cache));
   return name;
 }
+
+}  // namespace
+
+std::string CaseName(const testing::TestParamInfo<BackendCase>& info) { return Name(info.param); }
+
+void PrintTo(const BackendCase& c, std::ostream* out) { *out << Name(c); }
 
 }  // namespace longspan::op_suite

@@ -1,6 +1,7 @@
 // The backends and types that the op suite runs on. A new backend is a line in backends.cc.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ std::vector<BackendCase> AllBackends();
 
 // "cpu_bf16", or "cpu_f32_kv_bf16" where the cache has another type.
 std::string CaseName(const testing::TestParamInfo<BackendCase>& info);
+void PrintTo(const BackendCase& c, std::ostream* out);
 
 class BackendTest : public testing::TestWithParam<BackendCase> {};
 

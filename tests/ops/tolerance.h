@@ -13,7 +13,7 @@ namespace longspan::op_suite {
 
 // Largest relative error of one rounding to nearest.
 constexpr double kUnitF32 = 0x1p-24;
-constexpr double kUnitBf16 = 0x1p-9;
+constexpr double kUnitBf16 = 0x1p-8;
 constexpr double Unit(tensor::DType type) {
   return type == tensor::DType::kBf16 ? kUnitBf16 : kUnitF32;
 }
