@@ -14,7 +14,13 @@ using tensor::DType;
 
 int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-int64_t TileTokens(int64_t group) { return std::max<int64_t>(1, kAttentionRows / group); }
+// Tokens of a tile: large tiles share their packed keys among more rows, small ones keep more
+// threads busy. Results do not depend on it.
+int64_t TileTokens(const ops::StepTables& tables, int64_t kv_heads, int64_t group, int threads) {
+  int64_t rows = kAttentionRows;
+  while (rows > 64 && DivideUp(tables.rows * group, rows) * kv_heads < 4 * threads) rows /= 2;
+  return std::max<int64_t>(1, rows / group);
+}
 
 // What a thread needs, as one piece of f32 and 32-bit words; every part is a multiple of 64 bytes.
 struct Scratch {
@@ -89,7 +95,7 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
 
   AttentionTile common = CommonTile(args);
   common.zeros = reinterpret_cast<const char*>(zeros);
-  const int64_t tile_tokens = TileTokens(common.group);
+  const int64_t tile_tokens = TileTokens(tables, kv_heads, common.group, pool.threads());
   const auto* row_begin = tables.slice_row_begin.data<int32_t>();
   auto* tile_begin = scope.Take(DType::kI64, {tables.slices + 1}).data<int64_t>();
   tile_begin[0] = 0;

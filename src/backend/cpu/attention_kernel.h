@@ -22,7 +22,8 @@ struct AttentionStep {
   // Some register tiles: a piece of the keys stays near for all of them, and the reductions of one
   // row overlap with another's.
   static constexpr int kRows = 4 * V::kTileRows;
-  static constexpr float kMasked = -__builtin_inff();
+  // Below every score, and finite: its distance to any other is a number.
+  static constexpr float kMasked = -1e30f;
 
   const AttentionTile* tile;
   int64_t first_token;   // of the block of keys
@@ -128,7 +129,7 @@ struct AttentionStep {
     Compute* rounded = probabilities + r * kAttentionKeys;
     for (int64_t key = 0; key < padded_keys(); key += V::kWidth)
       V::Store(rounded + key,
-               Exp2OfNegative<V>(V::Sub(V::Load(scores + r * kAttentionKeys + key), max)));
+               Exp2OfNegative<V, kBf16>(V::Sub(V::Load(scores + r * kAttentionKeys + key), max)));
     // The sum is of what the values are weighted with.
     if constexpr (kBf16 && V::kBf16Dot) {
       const auto ones = V::PairsOfOnes();
@@ -223,10 +224,16 @@ void AttendTile(const AttentionTile& tile) {
   for (int64_t first = 0; first < keys;) {
     const int64_t end = BlockEnd<V>(first, tile.page_size);
     const int64_t count = (end < keys ? end : keys) - first;
+    const int64_t next_keys = keys - end < kAttentionKeys ? keys - end : kAttentionKeys;
     PackKeys<V, Compute, Cache>(tile, first, count);
     PackValues<V, Compute, Cache>(tile, first, count);
     step.Begin(first);
-    while (step.NextRows(count)) step.Update();
+    CachePrefetch<Cache> prefetch{{tile, tile.key_cache, end, next_keys},
+                                  {tile, tile.value_cache, end, next_keys}};
+    while (step.NextRows(count)) {
+      prefetch.Continue(step.rows);
+      step.Update();
+    }
     first = end;
   }
   WriteAttention<V, Compute>(tile);

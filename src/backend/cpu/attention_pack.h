@@ -29,6 +29,26 @@ struct CacheRows {
   }
 };
 
+// Fetches the next block into the second-level cache, a few tokens at a time.
+template <typename Cache>
+struct CachePrefetch {
+  CacheRows<Cache> keys;
+  CacheRows<Cache> values;
+  int64_t token = 0;
+
+  // At most so many tokens more.
+  void Continue(int64_t tokens) {
+    const int64_t end = token + tokens < keys.count ? token + tokens : keys.count;
+    const int64_t bytes = keys.tile.head_dim * static_cast<int64_t>(sizeof(Cache));
+    for (; token < end; ++token) {
+      for (int64_t byte = 0; byte < bytes; byte += 64) {
+        __builtin_prefetch(keys.At(token) + byte, 0, 2);
+        __builtin_prefetch(values.At(token) + byte, 0, 2);
+      }
+    }
+  }
+};
+
 // Rows [first, first + n) of the block as elements of the compute type, n <= 16.
 template <typename V, typename Compute, typename Cache>
 [[gnu::always_inline]] inline void FetchRows(const CacheRows<Cache>& rows, int64_t first, int n,

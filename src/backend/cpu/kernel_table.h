@@ -22,7 +22,7 @@ constexpr int64_t kPanelColumns = 64;
 constexpr int64_t kStepsPerPass = 512;
 
 // Query rows (tokens x heads of one group) of an attention task, and keys of a block, at most.
-constexpr int64_t kAttentionRows = 256;
+constexpr int64_t kAttentionRows = 512;
 constexpr int64_t kAttentionKeys = 128;
 
 enum ElementType : int { kFloat = 0, kBfloat = 1 };

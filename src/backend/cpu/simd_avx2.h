@@ -71,6 +71,10 @@ struct Avx2 {
     return _mm256_mul_ps(_mm256_mul_ps(v, PowerOfTwo(half)),
                          PowerOfTwo(_mm256_sub_epi32(whole, half)));
   }
+  // x, but not below what Scale takes as an exponent: still 0 after it.
+  [[gnu::always_inline]] static Vec LimitExponent(Vec x) {
+    return _mm256_max_ps(_mm256_set1_ps(-200.0f), x);
+  }
 
   [[gnu::always_inline]] static Vec LowHalf(Vec words) {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));

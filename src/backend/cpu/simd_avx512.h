@@ -60,6 +60,8 @@ struct Avx512 {
   }
   // v * 2^n for whole n.
   [[gnu::always_inline]] static Vec Scale(Vec v, Vec n) { return _mm512_scalef_ps(v, n); }
+  // x as far as Scale needs it as an exponent: nothing is too small here.
+  [[gnu::always_inline]] static Vec LimitExponent(Vec x) { return x; }
 
   // sum + a.low * b.low + a.high * b.high of bf16 pairs.
   [[gnu::always_inline]] static Vec DotBf16(Vec sum, Vec a, Vec b) {

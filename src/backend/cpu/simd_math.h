@@ -38,12 +38,24 @@ template <typename V>
   return V::MulAdd(p, f, V::Set(1.0f));
 }
 
-// 2^x for x <= 0, to 2 units in the last place; exactly 1 at 0; exactly 0 below -150.
+// The same to 2.8e-6, for what is rounded to bf16 next.
 template <typename V>
+[[gnu::always_inline]] inline typename V::Vec CoarseExp2OfFraction(typename V::Vec f) {
+  auto p = V::Set(9.582853028931025e-3f);
+  p = V::MulAdd(p, f, V::Set(5.590642467796743e-2f));
+  p = V::MulAdd(p, f, V::Set(2.402409861182550e-1f));
+  p = V::MulAdd(p, f, V::Set(6.931241934032404e-1f));
+  return V::MulAdd(p, f, V::Set(1.0f));
+}
+
+// 2^x for x <= 0, to 2 units in the last place or (kCoarse) to 2.8e-6; exactly 1 at 0; exactly 0
+// below -150.
+template <typename V, bool kCoarse = false>
 [[gnu::always_inline]] inline typename V::Vec Exp2OfNegative(typename V::Vec x) {
-  x = V::Max(V::Set(-200.0f), x);
+  x = V::LimitExponent(x);
   const auto n = V::Round(x);
-  return V::Scale(Exp2OfFraction<V>(V::Sub(x, n)), n);
+  const auto f = V::Sub(x, n);
+  return V::Scale(kCoarse ? CoarseExp2OfFraction<V>(f) : Exp2OfFraction<V>(f), n);
 }
 
 // e^x to 2 units in the last place; 0 below -104, infinity above 88.8.

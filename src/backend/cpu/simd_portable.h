@@ -66,6 +66,8 @@ struct Portable {
     const Ints half = whole >> 1;
     return v * (Vec)((half + 127) << 23) * (Vec)((whole - half + 127) << 23);
   }
+  // x, but not below what Scale takes as an exponent: still 0 after it.
+  [[gnu::always_inline]] static Vec LimitExponent(Vec x) { return Max(Set(-200.0f), x); }
 
   [[gnu::always_inline]] static Vec LowHalf(Vec words) { return (Vec)((Ints)words << 16); }
   [[gnu::always_inline]] static Vec HighHalf(Vec words) { return (Vec)((Ints)words & ~0xffff); }
