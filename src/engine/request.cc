@@ -9,11 +9,11 @@ namespace {
 
 base::Status CheckScorePositions(const Request& request) {
   const auto length = static_cast<int64_t>(request.prompt.size());
-  int64_t previous = -1;
+  int64_t previous = request.synthetic_prefix - 1;
   for (const int64_t position : request.score_positions) {
-    if (position < 0 || position >= length)
-      return base::InvalidArgument("position {} is outside the prompt of {} tokens", position,
-                                   length);
+    if (position < request.synthetic_prefix || position >= length)
+      return base::InvalidArgument("position {} is outside the computed prompt positions {} to {}",
+                                   position, request.synthetic_prefix, length - 1);
     if (position <= previous)
       return base::InvalidArgument("positions must be in ascending order, {} comes after {}",
                                    position, previous);
@@ -28,6 +28,9 @@ base::Status CheckRequest(const Request& request, const RequestLimits& limits) {
   const auto length = static_cast<int64_t>(request.prompt.size());
   if (length == 0) return base::InvalidArgument("the prompt is empty: give at least one token");
   if (request.max_tokens < 0) return base::InvalidArgument("max-tokens must not be negative");
+  if (request.synthetic_prefix < 0 || request.synthetic_prefix >= length)
+    return base::InvalidArgument("a synthetic prefix of {} tokens leaves none of {} to compute",
+                                 request.synthetic_prefix, length);
   for (const int32_t token : request.prompt) {
     if (token < 0 || token >= limits.vocab_size)
       return base::InvalidArgument("token id {} is outside the vocabulary of {}", token,

@@ -23,6 +23,11 @@ struct Request {
   bool return_logits = false;
   // The residual stream of the last position after every layer.
   bool return_hidden = false;
+
+  // For benches only: positions [0, synthetic_prefix) are taken as cached without being computed;
+  // their keys and values are whatever the pages hold (RankConfig::synthetic_kv puts numbers
+  // there).
+  int64_t synthetic_prefix = 0;
 };
 
 // What the engine can take.
@@ -34,7 +39,8 @@ struct RequestLimits {
 };
 
 // Refuses an empty prompt, ids out of range, a prompt longer than the context or than the cache can
-// ever hold, positions out of range or order, and bad sampling parameters.
+// ever hold, positions out of range or order, a synthetic prefix that leaves nothing to compute,
+// and bad sampling parameters.
 base::Status CheckRequest(const Request& request, const RequestLimits& limits);
 
 // How many tokens can be generated: max_tokens, or what the context leaves.

@@ -29,6 +29,7 @@ base::Status Scheduler::Enqueue(std::unique_ptr<Sequence> sequence, const Reques
         "--max-queued-requests",
         queued_.size());
   sequence->output_limit = OutputLimit(sequence->request, limits);
+  sequence->scheduled = sequence->request.synthetic_prefix;
   const int64_t pages = kv::PagesFor(CachedPositions(sequence->request, limits), pool_.page_size());
   queued_.push_back({std::move(sequence), pages});
   return base::OkStatus();

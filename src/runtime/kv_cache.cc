@@ -1,8 +1,29 @@
 #include "runtime/kv_cache.h"
 
+#include <algorithm>
+
+#include "base/mix_bits.h"
 #include "kv/kv_layout.h"
 
 namespace longspan::runtime {
+namespace {
+
+std::vector<float> PseudoRandom(int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  uint64_t index = 0;
+  for (float& value : values)
+    value = static_cast<float>(base::MixBits(++index) >> 40) * 0x1p-23f - 1;
+  return values;
+}
+
+base::Status FillPages(const ops::Backend& backend, tensor::Queue& queue,
+                       std::span<const std::byte> page, const tensor::View& pages) {
+  for (int64_t i = 0; i < pages.size(0); ++i)
+    LONGSPAN_RETURN_IF_ERROR(backend.Upload(queue, page, pages.Rows(i, 1)));
+  return base::OkStatus();
+}
+
+}  // namespace
 
 base::Result<KvCache> KvCache::Allocate(const ops::Backend& backend, const spec::ModelSpec& model,
                                         std::span<const plan::LayerRange> ranges,
@@ -27,6 +48,22 @@ base::Result<KvCache> KvCache::Allocate(const ops::Backend& backend, const spec:
     }
   }
   return cache;
+}
+
+base::Status KvCache::FillSynthetic(const ops::Backend& backend, tensor::Queue& queue) {
+  for (const auto& layers : layers_) {
+    for (const model::LayerCache& layer : layers) {
+      const std::vector<float> page = PseudoRandom(layer.keys.Rows(0, 1).elements());
+      std::vector<tensor::Bf16> rounded(page.size());
+      std::transform(page.begin(), page.end(), rounded.begin(), tensor::ToBf16);
+      const auto bytes = layer.keys.dtype() == tensor::DType::kF32
+                             ? std::as_bytes(std::span(page))
+                             : std::as_bytes(std::span(rounded));
+      LONGSPAN_RETURN_IF_ERROR(FillPages(backend, queue, bytes, layer.keys));
+      LONGSPAN_RETURN_IF_ERROR(FillPages(backend, queue, bytes, layer.values));
+    }
+  }
+  return base::OkStatus();
 }
 
 int64_t KvCache::BytesPerPage(const spec::ModelSpec& model,

@@ -26,6 +26,9 @@ class KvCache {
                                         std::span<const plan::LayerRange> ranges,
                                         const Shape& shape);
 
+  // Writes pseudo-random numbers in [-1, 1) everywhere, the same ones in every page.
+  base::Status FillSynthetic(const ops::Backend& backend, tensor::Queue& queue);
+
   // Bytes that one page takes in these layers.
   static int64_t BytesPerPage(const spec::ModelSpec& model,
                               std::span<const plan::LayerRange> ranges, int page_size,

@@ -24,6 +24,9 @@ struct RankConfig {
   tensor::DType compute = tensor::DType::kF32;
   tensor::DType kv_cache = tensor::DType::kF32;
   bool deterministic = false;
+  // For benches: the KV cache begins with pseudo-random numbers instead of zeros, so that a prefix
+  // that nobody computed costs what a real one does.
+  bool synthetic_kv = false;
 
   int32_t stage = 0;
   int32_t stages = 1;

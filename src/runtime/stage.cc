@@ -109,6 +109,7 @@ base::Status Stage::AllocateKv(int64_t pages) {
       kv_cache_, KvCache::Allocate(
                      backend_, *spec_, config_.ranges,
                      {.pages = pages, .page_size = config_.page_size, .dtype = config_.kv_cache}));
+  if (config_.synthetic_kv) return kv_cache_->FillSynthetic(backend_, *queue_);
   return base::OkStatus();
 }
 

@@ -58,6 +58,7 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
                           .backend = "cpu",
                           .threads = 3,
                           .cores = {1, 2},
+                          .synthetic_kv = true,
                           .stage = 1,
                           .stages = 2,
                           .ranges = {{2, 4}},
@@ -69,6 +70,8 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
   EXPECT_EQ(back.cores, config.cores);
   EXPECT_EQ(back.ranges, config.ranges);
   EXPECT_EQ(back.max_context, 99);
+  EXPECT_TRUE(back.synthetic_kv);
+  EXPECT_FALSE(back.deterministic);
 }
 
 TEST(WireTest, AFrameOfAnotherVersionOrKindIsRefused) {
