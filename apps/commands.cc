@@ -1,0 +1,78 @@
+#include "apps/commands.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include <fmt/format.h>
+
+namespace longspan::apps {
+namespace {
+
+// Commands of later versions, so that their names are not taken for typing errors.
+constexpr std::array<std::string_view, 3> kPlannedCommands = {"serve", "simulate", "plan"};
+
+constexpr const char* kAbout =
+    "Longspan: serves large language models at very long contexts.\n"
+    "A prompt is cut into chunks that flow through pipeline stages.";
+
+void PrintFailure(const base::Status& status) {
+  fmt::print(stderr, "longspan: {}\n", status.message());
+}
+
+// CLI11 explains some errors over several lines; users get one sentence.
+std::string OneLine(std::string text) {
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+int Run(const Command& command) {
+  try {
+    const CommandResult result = command();
+    if (!result.ok()) PrintFailure(result.status());
+    return result.exit_code();
+  } catch (const std::bad_alloc&) {
+    PrintFailure(
+        base::ResourceExhausted("out of memory: use a smaller prompt or fewer --max-total-tokens"));
+    return kExitFailed;
+  }
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  // A reader of our output that goes away shows as a failed write.
+  std::signal(SIGPIPE, SIG_IGN);
+  if (argc > 1 && std::find(kPlannedCommands.begin(), kPlannedCommands.end(), argv[1]) !=
+                      kPlannedCommands.end()) {
+    PrintFailure(base::Unimplemented("the command '{}' is not built yet", argv[1]));
+    return kExitUsage;
+  }
+  CLI::App app(kAbout, "longspan");
+  app.set_version_flag("--version", LONGSPAN_VERSION);
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(44);
+  Command selected;
+  AddGenerateCommand(app, selected);
+  AddScoreCommand(app, selected);
+  AddTokenizeCommand(app, selected);
+  AddDetokenizeCommand(app, selected);
+  AddBenchCommand(app, selected);
+  AddRankCommand(app, selected);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    // Help and version come as errors with code 0.
+    if (error.get_exit_code() == 0) return app.exit(error);
+    PrintFailure(base::InvalidArgument("{} (see longspan --help)", OneLine(error.what())));
+    return kExitUsage;
+  }
+  return Run(selected);
+}
+
+}  // namespace longspan::apps

@@ -1,0 +1,208 @@
+#include "apps/engine_flags.h"
+
+#include "base/log.h"
+
+namespace longspan::apps {
+namespace {
+
+void AddModelFlags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option("--model-path,--model", flags.model_path,
+                  "Hugging Face folder: config.json, *.safetensors, tokenizer.json "
+                  "[the embedded model]")
+      ->type_name("DIR")
+      ->envname("LONGSPAN_MODEL_PATH")
+      ->group("Model");
+  command
+      .add_option("--load-format", flags.load_format,
+                  "auto, or dummy: random weights from config.json alone")
+      ->check(CLI::IsMember({"auto", "dummy"}))
+      ->capture_default_str()
+      ->group("Model");
+  command.add_option("--dtype", flags.dtype, "compute type [auto: bf16, f32 on reference]")
+      ->check(CLI::IsMember({"auto", "bf16", "f32"}))
+      ->envname("LONGSPAN_DTYPE")
+      ->group("Model");
+  command
+      .add_option("--context-length", flags.context_length,
+                  "most tokens of prompt and output together [the model's]")
+      ->type_name("TOKENS")
+      ->check(CLI::PositiveNumber)
+      ->envname("LONGSPAN_CONTEXT_LENGTH")
+      ->group("Model");
+}
+
+void AddComputeFlags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option("--backend", flags.backend,
+                  "where to compute [auto: cuda where a GPU is, else cpu]")
+      ->check(CLI::IsMember({"auto", "cpu", "reference", "cuda", "emulated"}))
+      ->envname("LONGSPAN_BACKEND")
+      ->group("Compute");
+  command
+      .add_option("--threads", flags.threads, "compute threads of each rank [all cores / ranks]")
+      ->check(CLI::Range(1, 4096))
+      ->envname("LONGSPAN_THREADS")
+      ->group("Compute");
+  command
+      .add_flag("--deterministic", flags.deterministic,
+                "the same bits for any chunking and any number of stages")
+      ->group("Compute");
+}
+
+void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
+  const auto size = [&](const char* names, int& value, const char* about, const char* variable) {
+    command.add_option(names, value, about)
+        ->check(CLI::Range(1, 65536))
+        ->capture_default_str()
+        ->envname(variable)
+        ->group("Parallelism");
+  };
+  size("--pp-size,--pipeline-parallel-size", flags.mesh.pp, "pipeline stages", "LONGSPAN_PP_SIZE");
+  size("--tp-size,--tp,--tensor-parallel-size", flags.mesh.tp, "tensor-parallel ranks of a stage",
+       "LONGSPAN_TP_SIZE");
+  size("--cp-size,--context-parallel-size", flags.mesh.cp, "context-parallel ranks of a stage",
+       "LONGSPAN_CP_SIZE");
+  size("--ep-size,--expert-parallel-size", flags.mesh.ep,
+       "ranks of a stage that experts are divided over", "LONGSPAN_EP_SIZE");
+  size("--virtual-stages", flags.virtual_stages, "looped stages per rank",
+       "LONGSPAN_VIRTUAL_STAGES");
+  size("--nnodes", flags.nodes, "hosts", "LONGSPAN_NNODES");
+  command.add_option("--node-rank", flags.node_rank, "this host's number")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str()
+      ->group("Parallelism");
+  command.add_option("--dist-init-addr", flags.dist_init_address, "where host 0 listens")
+      ->type_name("HOST:PORT")
+      ->group("Parallelism");
+  command.add_option("--cp-strategy", flags.cp_strategy, "token split of context parallelism")
+      ->check(CLI::IsMember({"zigzag", "interleave"}))
+      ->capture_default_str()
+      ->group("Parallelism");
+  command
+      .add_option("--pp-layer-partition", flags.layer_partition,
+                  "layers of each stage, for example 15,15,15,16 [by cost]")
+      ->type_name("N,N,...")
+      ->envname("SGLANG_PP_LAYER_PARTITION")
+      ->group("Parallelism");
+}
+
+void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
+  command.add_option("--chunked-prefill-size", flags.chunked_prefill_size, "prefill chunk [512]")
+      ->type_name("TOKENS")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->envname("LONGSPAN_CHUNKED_PREFILL_SIZE")
+      ->group("Scheduling");
+  command.add_option("--chunk-policy", flags.chunk_policy, "how chunk lengths are chosen")
+      ->check(CLI::IsMember({"fixed", "quadratic", "planned"}))
+      ->capture_default_str()
+      ->envname("LONGSPAN_CHUNK_POLICY")
+      ->group("Scheduling");
+  command
+      .add_flag("--enable-dynamic-chunking", flags.dynamic_chunking,
+                "the same as --chunk-policy quadratic")
+      ->group("Scheduling");
+  command
+      .add_option("--dynamic-chunking-smooth-factor", flags.smooth_factor,
+                  "of the quadratic policy")
+      ->group("Scheduling");
+  command
+      .add_option("--max-running-requests", flags.max_running_requests,
+                  "sequences computed together")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}))
+      ->capture_default_str()
+      ->envname("LONGSPAN_MAX_RUNNING_REQUESTS")
+      ->group("Scheduling");
+  command.add_option("--max-queued-requests", flags.max_queued_requests, "requests that may wait")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str()
+      ->group("Scheduling");
+  command
+      .add_option("--max-decode-stall-ms", flags.max_decode_stall_ms,
+                  "bound on a chunk's time while others decode [off]")
+      ->type_name("MS")
+      ->group("Scheduling");
+}
+
+void AddCacheFlags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
+                  "KV cache type [auto: the compute type]")
+      ->check(CLI::IsMember({"auto", "bf16", "f32", "fp8"}))
+      ->envname("LONGSPAN_KV_CACHE_DTYPE")
+      ->group("KV cache");
+  command.add_option("--page-size", flags.page_size, "tokens of a KV page")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str()
+      ->envname("LONGSPAN_PAGE_SIZE")
+      ->group("KV cache");
+  command.add_option("--max-total-tokens", flags.max_total_tokens, "KV capacity [by memory]")
+      ->type_name("TOKENS")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->envname("LONGSPAN_MAX_TOTAL_TOKENS")
+      ->group("KV cache");
+  command
+      .add_option("--mem-fraction-static", flags.memory_fraction,
+                  "share of the free memory that the KV cache may take")
+      ->check(CLI::Range(0.001, 1.0))
+      ->capture_default_str()
+      ->envname("LONGSPAN_MEM_FRACTION_STATIC")
+      ->group("KV cache");
+}
+
+void AddOperationFlags(CLI::App& command, EngineFlags& flags) {
+  command
+      .add_option("--watchdog-timeout", flags.watchdog_timeout,
+                  "a plan that runs longer is a stall")
+      ->type_name("SECONDS")
+      ->group("Operation");
+  command.add_option("--peer-timeout", flags.peer_timeout, "a rank silent for longer is lost")
+      ->type_name("SECONDS")
+      ->group("Operation");
+  command.add_option("--trace-out", flags.trace_out, "timeline of every rank in Chrome trace form")
+      ->type_name("FILE")
+      ->group("Operation");
+  command.add_option("--log-level", flags.log_level, "trace, debug, info, warn, error or off")
+      ->capture_default_str()
+      ->envname("LONGSPAN_LOG_LEVEL")
+      ->group("Operation");
+}
+
+// The flags of interfaces that come with later parts.
+base::Status CheckBuilt(const EngineFlags& flags) {
+  if (flags.backend == "cuda" || flags.backend == "emulated")
+    return base::Unimplemented("the backend '{}' is not built yet: use cpu or reference",
+                               flags.backend);
+  if (flags.kv_cache_dtype == "fp8")
+    return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
+  if (flags.virtual_stages != 1)
+    return base::Unimplemented("looped stages are not built yet: use --virtual-stages 1");
+  if (flags.chunk_policy != "fixed" || flags.dynamic_chunking || flags.smooth_factor)
+    return base::Unimplemented("only --chunk-policy fixed is built yet");
+  if (flags.nodes != 1 || flags.node_rank != 0)
+    return base::Unimplemented("several hosts are not built yet: use --nnodes 1 --node-rank 0");
+  if (flags.max_decode_stall_ms)
+    return base::Unimplemented("--max-decode-stall-ms is not built yet");
+  if (flags.watchdog_timeout) return base::Unimplemented("--watchdog-timeout is not built yet");
+  if (flags.peer_timeout) return base::Unimplemented("--peer-timeout is not built yet");
+  if (!flags.trace_out.empty()) return base::Unimplemented("--trace-out is not built yet");
+  return spec::CheckMesh(flags.mesh);
+}
+
+}  // namespace
+
+void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
+  AddModelFlags(command, flags);
+  AddComputeFlags(command, flags);
+  AddParallelFlags(command, flags);
+  AddSchedulingFlags(command, flags);
+  AddCacheFlags(command, flags);
+  AddOperationFlags(command, flags);
+}
+
+base::Status CheckEngineFlags(const EngineFlags& flags) {
+  LONGSPAN_RETURN_IF_ERROR(base::SetLogLevel(flags.log_level));
+  return CheckBuilt(flags);
+}
+
+}  // namespace longspan::apps

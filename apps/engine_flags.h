@@ -1,0 +1,54 @@
+// The flags that every command which computes understands.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "base/status.h"
+#include "spec/mesh.h"
+
+namespace longspan::apps {
+
+// As given; defaults that depend on the model or the machine are filled in later (engine_setup.h).
+struct EngineFlags {
+  std::string model_path;
+  std::string load_format = "auto";
+  std::string backend = "auto";
+  int threads = 0;  // 0: all cores / ranks
+  std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
+  spec::Mesh mesh;
+  std::string cp_strategy = "interleave";
+  std::string layer_partition;
+  int virtual_stages = 1;
+  int64_t chunked_prefill_size = 0;  // 0: by memory
+  std::string chunk_policy = "fixed";
+  bool dynamic_chunking = false;
+  std::optional<double> smooth_factor;
+  int page_size = 64;
+  std::optional<int64_t> max_total_tokens;
+  double memory_fraction = 0.8;
+  int64_t context_length = 0;  // 0: the model's
+  int64_t max_running_requests = 64;
+  int64_t max_queued_requests = 1024;
+  std::optional<int64_t> max_decode_stall_ms;
+  std::optional<double> watchdog_timeout;
+  std::optional<double> peer_timeout;
+  int nodes = 1;
+  int node_rank = 0;
+  std::string dist_init_address;
+  bool deterministic = false;
+  std::string trace_out;
+  std::string log_level = "info";
+};
+
+// Adds the flags, in groups, with units and defaults; LONGSPAN_* variables mirror them.
+void AddEngineFlags(CLI::App& command, EngineFlags& flags);
+
+// Refuses nonsense, and flags whose part is not built yet, with a sentence. Sets the log level.
+base::Status CheckEngineFlags(const EngineFlags& flags);
+
+}  // namespace longspan::apps

@@ -1,0 +1,118 @@
+#include "apps/engine_setup.h"
+
+#include <algorithm>
+
+#include "apps/model_location.h"
+#include "apps/wiring.h"
+#include "model/architecture.h"
+#include "runtime/stage_group.h"
+#include "tensor/thread_pool.h"
+
+namespace longspan::apps {
+namespace {
+
+constexpr int64_t kDefaultChunkTokens = 512;
+// Without --max-total-tokens: room for so many of the longest sequences, if the memory is there.
+// More would only reserve what nobody fills.
+constexpr int64_t kLongestSequencesHeld = 8;
+
+tensor::DType ParseDType(const std::string& name, tensor::DType automatic) {
+  if (name == "f32") return tensor::DType::kF32;
+  return name == "bf16" ? tensor::DType::kBf16 : automatic;
+}
+
+base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
+                                                         const spec::ModelSpec& model) {
+  if (!flags.layer_partition.empty())
+    return plan::ParseLayerPartition(flags.layer_partition, model.layers(), flags.mesh.pp);
+  // In the middle of a long prompt, where its average chunk is.
+  const std::vector<double> costs = plan::LayerCosts(model, model.context_length / 4);
+  return plan::SplitLayers(costs, flags.mesh.pp);
+}
+
+int ChooseThreads(const EngineFlags& flags) {
+  if (flags.threads > 0) return flags.threads;
+  return std::max(1, static_cast<int>(tensor::AllowedCores().size()) / flags.mesh.ranks());
+}
+
+std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
+                                             const engine::SchedulerOptions& scheduler) {
+  std::vector<runtime::RankConfig> configs;
+  const int stages = static_cast<int>(setup.stages.size());
+  for (int stage = 0; stage < stages; ++stage) {
+    const auto cores = tensor::CoresOfRank(stage, stages, setup.threads);
+    configs.push_back({
+        .model_dir = setup.model_dir.string(),
+        .load_format =
+            flags.load_format == "dummy" ? runtime::LoadFormat::kDummy : runtime::LoadFormat::kAuto,
+        .backend = setup.backend,
+        .threads = setup.threads,
+        .cores = {cores.begin(), cores.end()},
+        .compute = setup.compute,
+        .kv_cache = setup.kv_cache,
+        .deterministic = flags.deterministic,
+        .synthetic_kv = setup.synthetic_kv,
+        .stage = stage,
+        .stages = stages,
+        .ranges = {setup.stages[stage]},
+        .page_size = flags.page_size,
+        .max_rows = scheduler.chunk_tokens + scheduler.max_running,
+        .max_slices = 2 * scheduler.max_running,
+        .max_context = setup.context_length,
+    });
+  }
+  return configs;
+}
+
+}  // namespace
+
+base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
+  EngineSetup setup;
+  LONGSPAN_ASSIGN_OR_RETURN(setup.model_dir, ResolveModel(flags.model_path));
+  LONGSPAN_ASSIGN_OR_RETURN(setup.model, model::LoadModelSpec(setup.model_dir));
+  LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
+  setup.backend = backend->name();
+  const bool reference = setup.backend == "reference";
+  setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
+  setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);
+  LONGSPAN_RETURN_IF_ERROR(backend->CheckTypes(setup.compute, setup.kv_cache));
+  LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, setup.model));
+  setup.threads = ChooseThreads(flags);
+  setup.context_length =
+      flags.context_length > 0 ? flags.context_length : setup.model.context_length;
+  if (setup.context_length > setup.model.context_length)
+    return base::InvalidArgument(
+        "--context-length {} is above the model's {}: raise max_position_embeddings in "
+        "its config.json if it can really do that",
+        setup.context_length, setup.model.context_length);
+  setup.chunk_tokens =
+      flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size : kDefaultChunkTokens;
+  setup.chunk_tokens = std::min(setup.chunk_tokens, setup.context_length);
+  return setup;
+}
+
+base::Result<std::unique_ptr<engine::Engine>> StartEngine(
+    const EngineFlags& flags, const EngineSetup& setup, StagePlacement placement,
+    const std::function<void(double)>& loading) {
+  const engine::SchedulerOptions scheduler = {.chunk_tokens = setup.chunk_tokens,
+                                              .max_running = flags.max_running_requests,
+                                              .max_queued = flags.max_queued_requests};
+  const int stages = static_cast<int>(setup.stages.size());
+  const bool threads = placement == StagePlacement::kThreads || stages == 1;
+  LONGSPAN_ASSIGN_OR_RETURN(auto ranks,
+                            threads ? StartRankThreads(stages) : StartRankProcesses(stages));
+  const runtime::CapacityOptions capacity = {
+      .max_total_tokens = flags.max_total_tokens,
+      .memory_fraction = flags.memory_fraction,
+      .most_tokens = kLongestSequencesHeld * setup.context_length};
+  LONGSPAN_ASSIGN_OR_RETURN(
+      auto group, runtime::StageGroup::BringUp(
+                      std::move(ranks), RankConfigs(flags, setup, scheduler), capacity, loading));
+  return std::make_unique<engine::Engine>(
+      std::move(group), engine::EngineOptions{.scheduler = scheduler,
+                                              .vocab_size = setup.model.vocab_size,
+                                              .context_length = setup.context_length,
+                                              .end_tokens = setup.model.end_tokens});
+}
+
+}  // namespace longspan::apps

@@ -1,0 +1,44 @@
+// From flags to a running engine.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "apps/engine_flags.h"
+#include "base/result.h"
+#include "engine/engine.h"
+#include "plan/layer_split.h"
+#include "spec/model.h"
+#include "tensor/dtype.h"
+
+namespace longspan::apps {
+
+// What the flags, the model and the machine together say.
+struct EngineSetup {
+  std::filesystem::path model_dir;
+  spec::ModelSpec model;
+  std::string backend;
+  tensor::DType compute = tensor::DType::kF32;
+  tensor::DType kv_cache = tensor::DType::kF32;
+  std::vector<plan::LayerRange> stages;
+  int threads = 1;
+  int64_t chunk_tokens = 512;
+  int64_t context_length = 0;
+  bool synthetic_kv = false;  // for benches, see runtime::RankConfig
+};
+
+// Reads the model's configuration and fills in what the flags leave open.
+base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags);
+
+// Where the stages run; processes unless there is only one.
+enum class StagePlacement { kAuto, kThreads };
+
+// Starts the stages and waits until they have loaded.
+base::Result<std::unique_ptr<engine::Engine>> StartEngine(
+    const EngineFlags& flags, const EngineSetup& setup,
+    StagePlacement placement = StagePlacement::kAuto,
+    const std::function<void(double)>& loading = {});
+
+}  // namespace longspan::apps

@@ -1,0 +1,31 @@
+// `longspan rank`: a stage, started by the program itself.
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/wiring.h"
+#include "base/log.h"
+#include "runtime/rank.h"
+
+namespace longspan::apps {
+
+void AddRankCommand(CLI::App& app, Command& selected) {
+  CLI::App* command = app.add_subcommand("rank", "a pipeline stage; the program starts it itself");
+  command->group("");  // not listed
+  auto descriptors = std::make_shared<RankDescriptors>();
+  command->add_option("--leader", descriptors->leader)->required();
+  command->add_option("--previous", descriptors->previous);
+  command->add_option("--next", descriptors->next);
+  command->add_option("--tokens", descriptors->tokens);
+  command->callback([&selected, descriptors] {
+    selected = [descriptors]() -> CommandResult {
+      auto links = ConnectRank(*descriptors);
+      if (!links.ok()) return links.status();
+      // What fails is told to the leader, which tells the user; here it is for those who debug.
+      const base::Status status = runtime::RunRank(*links, FindBackend);
+      if (!status.ok()) base::Log("runtime").debug("the rank ends: {}", status.message());
+      return {};
+    };
+  });
+}
+
+}  // namespace longspan::apps

@@ -1,0 +1,41 @@
+// The only place that names concrete backends and transports.
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/backend.h"
+#include "runtime/rank_handle.h"
+#include "runtime/rank_links.h"
+#include "tensor/thread_pool.h"
+
+namespace longspan::apps {
+
+// The backend of that name; "auto" is the best that this machine has.
+base::Result<const ops::Backend*> FindBackend(std::string_view name);
+
+// One rank per stage, connected in a row and back: threads of this process, or processes of this
+// program.
+base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(int stages);
+base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankProcesses(int stages);
+
+// The connections of a rank process, from the descriptors that its parent gave it; -1 for one that
+// it lacks.
+struct RankDescriptors {
+  int leader = -1;
+  int previous = -1;
+  int next = -1;
+  int tokens = -1;
+};
+base::Result<runtime::RankLinks> ConnectRank(const RankDescriptors& descriptors);
+
+// The machine's bf16 and f32 peak with those threads, in GFLOP/s, measured now.
+struct PeakGflops {
+  double bf16 = 0;
+  double f32 = 0;
+};
+PeakGflops MeasurePeakGflops(tensor::ThreadPool& pool);
+
+}  // namespace longspan::apps
