@@ -1,0 +1,192 @@
+// `longspan bench prefill`: prompt tokens per second and their share of the machine's peak.
+#include <memory>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "apps/bench_flops.h"
+#include "apps/bench_run.h"
+#include "apps/bench_table.h"
+
+namespace longspan::apps {
+namespace {
+
+using nlohmann::ordered_json;
+
+struct PrefillFlags {
+  EngineFlags engine;
+  std::vector<int64_t> prompt_lengths = {512, 2048, 8192};
+  std::vector<int64_t> depths = {0};
+  int repeat = 3;
+  bool json = false;
+};
+
+struct PrefillRow {
+  int64_t prompt_length = 0;
+  int64_t depth = 0;
+  int threads = 0;  // of all ranks
+  Spread tokens_per_s;
+  double gflops_per_s = 0;  // at the median
+  double peak_before = 0;   // GFLOP/s in the compute type
+  double peak_after = 0;
+  double cpu_share = 1;  // of the worst repeat
+  double peak_rss_mib = 0;
+  int64_t kv_bytes_per_token = 0;
+  int64_t workspace_bytes = 0;
+
+  double peak() const { return (peak_before + peak_after) / 2; }
+  bool busy() const { return cpu_share < kLeastCpuShare || PeakMoved(peak_before, peak_after); }
+};
+
+double Peak(const EngineSetup& setup, int threads) {
+  const PeakGflops peak = MeasurePeakOf(threads);
+  return setup.compute == tensor::DType::kBf16 ? peak.bf16 : peak.f32;
+}
+
+// Repeats after a warm-up of one chunk, which wakes the caches and touches the first pages.
+base::Status MeasureRuns(const PrefillFlags& flags, const EngineSetup& setup,
+                         engine::Engine& engine, PrefillRow& row) {
+  const auto run = [&](int64_t tokens, uint64_t stream) {
+    return RunPrefill(engine, {BenchRequest(engine, row.depth, tokens, stream)});
+  };
+  LONGSPAN_RETURN_IF_ERROR(run(std::min(row.prompt_length, setup.chunk_tokens), 0).status());
+  std::vector<double> rates;
+  for (int repeat = 0; repeat < flags.repeat; ++repeat) {
+    LONGSPAN_ASSIGN_OR_RETURN(const PrefillRun result,
+                              run(row.prompt_length, static_cast<uint64_t>(repeat) + 1));
+    rates.push_back(static_cast<double>(row.prompt_length) / result.seconds);
+    row.cpu_share = std::min(row.cpu_share, result.report.cpu_share());
+  }
+  row.tokens_per_s = SpreadOf(std::move(rates));
+  return base::OkStatus();
+}
+
+base::Result<PrefillRow> MeasureRow(const PrefillFlags& flags, const EngineSetup& setup,
+                                    int64_t depth, int64_t prompt_length) {
+  PrefillRow row{.prompt_length = prompt_length,
+                 .depth = depth,
+                 .threads = setup.threads * flags.engine.mesh.ranks()};
+  row.peak_before = Peak(setup, row.threads);
+  ResetPeakRss();
+  {
+    LONGSPAN_ASSIGN_OR_RETURN(
+        const auto engine,
+        StartBenchEngine(flags.engine, setup,
+                         {.tokens = depth + prompt_length + 1, .synthetic_kv = depth > 0}));
+    LONGSPAN_RETURN_IF_ERROR(MeasureRuns(flags, setup, *engine, row));
+    row.peak_rss_mib = PeakRssMib();
+    row.kv_bytes_per_token = engine->group_info().kv_bytes_per_token();
+    for (const runtime::RankReady& rank : engine->group_info().ranks)
+      row.workspace_bytes += rank.workspace_bytes;
+  }
+  row.peak_after = Peak(setup, row.threads);
+  row.gflops_per_s = PrefillFlops(setup.model, depth, prompt_length) /
+                     static_cast<double>(prompt_length) * row.tokens_per_s.median * 1e-9;
+  return row;
+}
+
+ordered_json ToJson(const PrefillRow& row) {
+  return {{"prompt_len", row.prompt_length},
+          {"depth", row.depth},
+          {"threads", row.threads},
+          {"tokens_per_s", row.tokens_per_s.median},
+          {"tokens_per_s_min", row.tokens_per_s.min},
+          {"tokens_per_s_max", row.tokens_per_s.max},
+          {"gflops_per_s", row.gflops_per_s},
+          {"peak_gflops_per_s", row.peak()},
+          {"peak_before_gflops_per_s", row.peak_before},
+          {"peak_after_gflops_per_s", row.peak_after},
+          {"share_of_peak", row.gflops_per_s / row.peak()},
+          {"peak_rss_mib", row.peak_rss_mib},
+          {"kv_bytes_per_token", row.kv_bytes_per_token},
+          {"workspace_bytes", row.workspace_bytes},
+          {"cpu_share", row.cpu_share},
+          {"busy", row.busy()}};
+}
+
+void PrintTable(const std::vector<PrefillRow>& rows) {
+  BenchTable table({{"prompt", "tokens"},
+                    {"depth", "tokens"},
+                    {"threads", ""},
+                    {"median", "tokens/s"},
+                    {"min", "tokens/s"},
+                    {"max", "tokens/s"},
+                    {"speed", "GFLOP/s"},
+                    {"peak", "GFLOP/s"},
+                    {"share", "% of peak"},
+                    {"CPU", "% had"},
+                    {"memory", "MiB RSS"},
+                    {"workspace", "MiB"},
+                    {"KV", "bytes/token"}});
+  for (const PrefillRow& row : rows) {
+    table.AddRow({WithThousands(static_cast<double>(row.prompt_length)),
+                  WithThousands(static_cast<double>(row.depth)), fmt::format("{}", row.threads),
+                  WithThousands(row.tokens_per_s.median), WithThousands(row.tokens_per_s.min),
+                  WithThousands(row.tokens_per_s.max), fmt::format("{:.1f}", row.gflops_per_s),
+                  fmt::format("{:.1f}", row.peak()),
+                  fmt::format("{:.1f}", 100 * row.gflops_per_s / row.peak()),
+                  fmt::format("{:.1f}", 100 * row.cpu_share), WithThousands(row.peak_rss_mib),
+                  fmt::format("{:.1f}", static_cast<double>(row.workspace_bytes) / (1 << 20)),
+                  WithThousands(static_cast<double>(row.kv_bytes_per_token))},
+                 row.busy() ? "busy" : "");
+  }
+  fmt::print("{}", table.ToText());
+}
+
+CommandResult BenchPrefill(const PrefillFlags& flags) {
+  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
+  const auto setup = ResolveSetup(flags.engine);
+  if (!setup.ok()) return setup.status();
+  std::vector<PrefillRow> rows;
+  for (const int64_t depth : flags.depths) {
+    for (const int64_t prompt_length : flags.prompt_lengths) {
+      const auto row = MeasureRow(flags, *setup, depth, prompt_length);
+      if (!row.ok()) return row.status();
+      rows.push_back(*row);
+    }
+  }
+  if (flags.json) {
+    ordered_json list = ordered_json::array();
+    for (const PrefillRow& row : rows) list.push_back(ToJson(row));
+    fmt::print("{}\n", ordered_json{{"rows", std::move(list)}}.dump());
+  } else {
+    PrintTable(rows);
+  }
+  return {};
+}
+
+}  // namespace
+
+void AddBenchPrefill(CLI::App& bench, Command& selected) {
+  CLI::App* command = bench.add_subcommand("prefill", "prompt tokens per second");
+  auto flags = std::make_shared<PrefillFlags>();
+  command
+      ->add_option("--prompt-len", flags->prompt_lengths, "tokens that are computed, one row each")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30))
+      ->type_name("TOKENS,...")
+      ->capture_default_str()
+      ->group("Measurement");
+  command
+      ->add_option("--depth", flags->depths,
+                   "tokens of a synthetic KV prefix before them, which is not computed")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->type_name("TOKENS,...")
+      ->capture_default_str()
+      ->group("Measurement");
+  command->add_option("--repeat", flags->repeat, "runs per row, after a warm-up; the median counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group("Measurement");
+  command->add_flag("--json", flags->json, "one JSON object on the standard output")
+      ->group("Measurement");
+  AddEngineFlags(*command, flags->engine);
+  command->footer(
+      "GFLOP/s counts products and attention of the layers (two operations per multiply-add,\n"
+      "without the embedding and the head). The peak is a loop of multiply-adds from registers on\n"
+      "the same threads, in the compute type, measured before and after each row.");
+  command->callback([&selected, flags] { selected = [flags] { return BenchPrefill(*flags); }; });
+}
+
+}  // namespace longspan::apps
