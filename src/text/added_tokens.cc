@@ -67,8 +67,8 @@ void AddedTokenMatcher::Split(std::string_view text, std::vector<TextPart>& part
         (EndsWithWord(text.substr(0, begin)) || StartsWithWord(text.substr(end))))
       continue;
     // White space that the token before has taken stays there.
-    if (token.lstrip && done < begin) begin -= TrailingSpace(text.substr(done, begin - done));
-    if (token.rstrip) end += LeadingSpace(text.substr(end));
+    if (token.lstrip && done < begin) begin -= TrailingWhiteSpace(text.substr(done, begin - done));
+    if (token.rstrip) end += LeadingWhiteSpace(text.substr(end));
     if (done < begin) parts.push_back({text.substr(done, begin - done)});
     parts.push_back({text.substr(begin, end - begin), token.id});
     done = end;

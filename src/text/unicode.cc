@@ -120,7 +120,7 @@ bool EndsWithWord(std::string_view text) {
   return !text.empty() && IsWord(LastCharacter(text, begin));
 }
 
-size_t LeadingSpace(std::string_view text) {
+size_t LeadingWhiteSpace(std::string_view text) {
   size_t space = 0;
   while (space < text.size()) {
     size_t end = 0;
@@ -130,7 +130,7 @@ size_t LeadingSpace(std::string_view text) {
   return space;
 }
 
-size_t TrailingSpace(std::string_view text) {
+size_t TrailingWhiteSpace(std::string_view text) {
   std::string_view rest = text;
   while (!rest.empty()) {
     size_t begin = 0;

@@ -25,7 +25,7 @@ inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 // decimal digits, connectors); how many bytes of white space it starts or ends with.
 bool StartsWithWord(std::string_view text);
 bool EndsWithWord(std::string_view text);
-size_t LeadingSpace(std::string_view text);
-size_t TrailingSpace(std::string_view text);
+size_t LeadingWhiteSpace(std::string_view text);
+size_t TrailingWhiteSpace(std::string_view text);
 
 }  // namespace longspan::text

@@ -54,10 +54,10 @@ TEST(UnicodeTest, KnowsWordsAndSpace) {
   EXPECT_FALSE(EndsWithWord("a-"));
   EXPECT_FALSE(StartsWithWord(""));
   EXPECT_FALSE(EndsWithWord(""));
-  EXPECT_EQ(LeadingSpace(" \u3000\tx "), 5u);
-  EXPECT_EQ(TrailingSpace("x \u00A0\n"), 4u);
-  EXPECT_EQ(TrailingSpace(" \u2003"), 4u);
-  EXPECT_EQ(LeadingSpace("\u200B"), 0u);
+  EXPECT_EQ(LeadingWhiteSpace(" \u3000\tx "), 5u);
+  EXPECT_EQ(TrailingWhiteSpace("x \u00A0\n"), 4u);
+  EXPECT_EQ(TrailingWhiteSpace(" \u2003"), 4u);
+  EXPECT_EQ(LeadingWhiteSpace("\u200B"), 0u);
 }
 
 }  // namespace
