@@ -68,6 +68,8 @@ TEST(BenchRunTest, PrefillBehindASyntheticPrefixComputesOnlyTheRest) {
   EXPECT_EQ(run->report.chunks()[0].end, 104);
   EXPECT_EQ(run->report.chunks()[1].end, 112);
   EXPECT_GT(run->seconds, 0);
+  EXPECT_GE(run->report.bubble_share(), 0);
+  EXPECT_LT(run->report.bubble_share(), 1);
 }
 
 }  // namespace

@@ -142,6 +142,7 @@ base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
     LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
+  timer.Stop();
   return result;
 }
 

@@ -12,9 +12,11 @@ class StepTimer {
   explicit StepTimer(plan::StageTiming& timing) : timing_(timing) {
     timing_.start = base::SteadyClock().Now().count();
   }
-  ~StepTimer() { timing_.end = base::SteadyClock().Now().count(); }
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;
+
+  // The step ends here. Not left to the destructor: by then the timing has been copied out.
+  void Stop() { timing_.end = base::SteadyClock().Now().count(); }
 
   template <typename Function>
   auto Kernels(const Function& function) {
