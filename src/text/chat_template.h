@@ -8,6 +8,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,7 +19,7 @@
 
 namespace longspan::text {
 
-struct JinjaTemplate;
+class JinjaTemplate;
 
 // What a template is rendered with. Objects keep the order of their keys, which templates can see.
 struct ChatRequest {
@@ -50,7 +51,7 @@ class ChatTemplate {
 
   // The prompt text. Special tokens are part of it, so it is to be tokenised without adding any.
   // InvalidArgument when the template refuses the request (raise_exception: its message alone) or
-  // cannot be evaluated with it; ResourceExhausted when it exceeds the bounds of jinja_evaluator.h.
+  // cannot be evaluated with it; ResourceExhausted when it exceeds the bounds of jinja_context.h.
   base::Result<std::string> Render(const ChatRequest& request) const;
 
  private:
@@ -58,8 +59,7 @@ class ChatTemplate {
 
   std::shared_ptr<const JinjaTemplate> default_;
   std::shared_ptr<const JinjaTemplate> tool_use_;  // null: the default renders tools, too
-  std::string bos_token_;
-  std::string eos_token_;
+  std::map<std::string, nlohmann::ordered_json> special_tokens_;  // by variable: bos_token...
 };
 
 }  // namespace longspan::text
