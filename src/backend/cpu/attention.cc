@@ -18,7 +18,8 @@ int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // threads busy. Results do not depend on it.
 int64_t TileTokens(const ops::StepTables& tables, int64_t kv_heads, int64_t group, int threads) {
   int64_t rows = kAttentionRows;
-  while (rows > 64 && DivideUp(tables.rows * group, rows) * kv_heads < 4 * threads) rows /= 2;
+  while (rows > 64 && DivideUp(tables.rows * group, rows) * kv_heads < int64_t{4} * threads)
+    rows /= 2;
   return std::max<int64_t>(1, rows / group);
 }
 

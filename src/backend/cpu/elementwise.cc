@@ -7,7 +7,6 @@
 namespace longspan::backend::cpu {
 
 using tensor::Bf16;
-using tensor::DType;
 
 void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args) {
   const auto* tokens = args.tokens.data<int32_t>();

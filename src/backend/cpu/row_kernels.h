@@ -126,14 +126,15 @@ double Peak(int64_t iterations) {
   const uint32_t zeros[V::kWidth] = {};
   const auto x = V::LoadWords(zeros);
   for (int64_t iteration = 0; iteration < iterations; ++iteration) {
-    _Pragma("GCC unroll 16") for (int i = 0; i < kChains; ++i) {
+#pragma GCC unroll 16
+    for (auto& sum : sums) {
       if constexpr (kBf16 && V::kBf16Dot) {
-        sums[i] = V::DotBf16(sums[i], x, x);
+        sum = V::DotBf16(sum, x, x);
       } else if constexpr (kBf16) {
-        sums[i] = V::MulAdd(V::LowHalf(x), x, sums[i]);
-        sums[i] = V::MulAdd(V::HighHalf(x), x, sums[i]);
+        sum = V::MulAdd(V::LowHalf(x), x, sum);
+        sum = V::MulAdd(V::HighHalf(x), x, sum);
       } else {
-        sums[i] = V::MulAdd(x, x, sums[i]);
+        sum = V::MulAdd(x, x, sum);
       }
     }
   }

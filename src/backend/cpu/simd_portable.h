@@ -25,7 +25,8 @@ struct Portable {
   [[gnu::always_inline]] static void Store(uint16_t* p, Vec v) {
     const Ints bits = (Ints)v;
     const Ints rounded = bits + 0x7fff + ((bits >> 16) & 1);
-    const Ints result = v == v ? rounded : bits | 0x400000;
+    // NaN differs from itself, and stays one.
+    const Ints result = v == v ? rounded : bits | 0x400000;  // NOLINT(misc-redundant-expression)
     for (int i = 0; i < 4; ++i)
       p[i] = static_cast<uint16_t>(static_cast<uint32_t>(result[i]) >> 16);
   }
