@@ -117,7 +117,8 @@ base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
   const plan::StepPlan& plan = prepared.plan;
   plan::StepResult result{.plan = plan.number, .epoch = plan.epoch, .stage = config_.stage};
   StepTimer timer(result.timing);
-  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step, BeginStep(prepared.tables));
+  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step,
+                            timer.Kernels([&] { return BeginStep(prepared.tables); }));
   const tensor::View residual = residual_slots_->Rows(prepared.slot, prepared.tables.rows);
   const std::vector<int32_t> row_index = RowIndex(plan, prepared.tables);
   if (sampler_) sampler_->Apply(plan);

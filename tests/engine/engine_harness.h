@@ -1,0 +1,58 @@
+// A whole engine in one process, for tests: real stages as threads, real transports between them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/engine_setup.h"
+#include "engine/engine.h"
+
+namespace longspan::testing {
+
+// How an engine is laid out; the rest as the program's flags have it.
+struct Layout {
+  std::string backend = "reference";
+  std::string dtype = "auto";
+  int stages = 1;
+  int64_t chunk_tokens = 512;
+  int threads = 1;
+  int page_size = 64;
+  std::string load_format = "auto";
+  int64_t max_total_tokens = 1 << 15;
+  int64_t max_running = 64;
+
+  std::string ToString() const;
+};
+
+// The project's own copy of a model: "rand-llama", or the embedded "tiny-qwen3-moe".
+std::filesystem::path ModelFolder(const std::string& name);
+
+// Starts an engine; a failure to start fails the test.
+std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const Layout& layout);
+
+// What `score` reports.
+struct Scores {
+  std::vector<int64_t> positions;
+  std::vector<std::vector<float>> logits;  // by position
+  std::vector<double> next_logprobs;       // by position
+  std::vector<std::vector<float>> hidden;  // by depth, of the last position
+};
+Scores Score(engine::Engine& engine, const std::vector<int32_t>& ids,
+             std::vector<int64_t> positions);
+
+// What `generate` reports.
+struct Generated {
+  std::vector<int32_t> ids;
+  std::vector<float> logprobs;
+  engine::FinishReason reason = engine::FinishReason::kAbort;
+};
+std::vector<Generated> Generate(engine::Engine& engine, std::vector<engine::Request> requests);
+Generated Generate(engine::Engine& engine, engine::Request request);
+
+// `count` token ids below `vocab`, the same for the same seed.
+std::vector<int32_t> RandomIds(int64_t count, int vocab, uint64_t seed);
+
+}  // namespace longspan::testing

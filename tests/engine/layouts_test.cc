@@ -1,0 +1,106 @@
+// The order of computation does not change a token: the same bits for any chunk length and number
+// of stages.
+#include <algorithm>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/golden.h"
+
+namespace longspan::testing {
+namespace {
+
+std::vector<int64_t> SomePositions(int64_t length) {
+  std::vector<int64_t> positions;
+  for (int64_t position = 0; position < length; position += std::max<int64_t>(1, length / 37))
+    positions.push_back(position);
+  if (positions.back() != length - 1) positions.push_back(length - 1);
+  return positions;
+}
+
+void ExpectSameBits(const Scores& got, const Scores& want, const std::string& what) {
+  ASSERT_EQ(got.positions, want.positions) << what;
+  for (size_t i = 0; i < want.logits.size(); ++i)
+    ASSERT_EQ(got.logits[i], want.logits[i]) << what << " position " << want.positions[i];
+  ASSERT_EQ(got.hidden, want.hidden) << what;
+}
+
+struct Case {
+  const char* model;
+  const char* backend;
+  const char* dtype;
+  int layers;
+  int64_t length;
+};
+
+class LayoutsTest : public ::testing::TestWithParam<Case> {};
+
+TEST_P(LayoutsTest, GiveTheSameBits) {
+  const Case& c = GetParam();
+  const auto model = ModelFolder(c.model);
+  const int vocab = std::string(c.model) == "tiny-qwen3-moe" ? 1024 : 320;
+  const auto ids = RandomIds(c.length, vocab, 11);
+  const auto positions = SomePositions(c.length);
+  Layout layout{.backend = c.backend, .dtype = c.dtype, .chunk_tokens = c.length, .threads = 2};
+  const Scores want = Score(*Start(model, layout), ids, positions);
+  for (const int64_t chunk : {int64_t{1}, int64_t{7}, int64_t{64}, int64_t{100}, int64_t{512}}) {
+    // Single-token chunks are slow; their bits do not depend on the length.
+    const auto part = chunk == 1 ? std::min<int64_t>(c.length, 192) : c.length;
+    layout = {.backend = c.backend, .dtype = c.dtype, .chunk_tokens = chunk, .threads = 1};
+    if (part == c.length) {
+      ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+    } else {
+      const std::vector<int32_t> head(ids.begin(), ids.begin() + part);
+      layout.chunk_tokens = part;
+      const Scores short_want = Score(*Start(model, layout), head, SomePositions(part));
+      layout.chunk_tokens = chunk;
+      ExpectSameBits(Score(*Start(model, layout), head, SomePositions(part)), short_want,
+                     layout.ToString());
+    }
+  }
+  for (int stages = 2; stages <= std::min(4, c.layers); ++stages) {
+    layout = {.backend = c.backend,
+              .dtype = c.dtype,
+              .stages = stages,
+              .chunk_tokens = 100,
+              .page_size = 16};
+    ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, LayoutsTest,
+                         ::testing::Values(Case{"rand-llama", "reference", "f32", 3, 2048},
+                                           Case{"rand-llama31", "reference", "f32", 3, 1111},
+                                           Case{"rand-qwen2", "reference", "f32", 3, 700},
+                                           Case{"rand-qwen3", "reference", "f32", 3, 333},
+                                           Case{"tiny-qwen3-moe", "reference", "f32", 4, 2048}),
+                         [](const auto& param) {
+                           std::string name =
+                               std::string(param.param.model) + "_" + param.param.backend;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// The fast backend keeps the rule as well, with pages of one size: keys are taken in blocks cut at
+// page borders.
+class CpuLayoutsTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(CpuLayoutsTest, GiveTheSameBits) {
+  const auto model = ModelFolder("tiny-qwen3-moe");
+  const auto ids = RandomIds(1500, 1024, 12);
+  const auto positions = SomePositions(1500);
+  const Scores want = Score(
+      *Start(model, {.backend = "cpu", .dtype = GetParam(), .chunk_tokens = 1500}), ids, positions);
+  for (const Layout& layout :
+       {Layout{.backend = "cpu", .dtype = GetParam(), .chunk_tokens = 64},
+        Layout{.backend = "cpu", .dtype = GetParam(), .chunk_tokens = 7, .threads = 2},
+        Layout{.backend = "cpu", .dtype = GetParam(), .stages = 4, .chunk_tokens = 100},
+        Layout{
+            .backend = "cpu", .dtype = GetParam(), .stages = 2, .chunk_tokens = 512, .threads = 2}})
+    ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, CpuLayoutsTest, ::testing::Values("f32", "bf16"));
+
+}  // namespace
+}  // namespace longspan::testing

@@ -1,0 +1,83 @@
+// Numbers hidden in texts of 300 to 16,000 tokens, through one and two stages.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/golden.h"
+
+namespace longspan::testing {
+namespace {
+
+// Where the reference's best two tokens are closer than this share of the logits' standard
+// deviation, another arithmetic may choose the other one, and what follows is another text.
+constexpr double kNearTie = 0.08;
+
+// How many of the reference's greedy ids come before its first near-tie, as the f32 backend sees
+// them.
+size_t IdsBeforeANearTie(engine::Engine& engine, const GoldenCase& golden) {
+  auto ids = golden.ids;
+  ids.insert(ids.end(), golden.greedy.begin(), golden.greedy.end());
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i + 1 <= golden.greedy.size(); ++i)
+    positions.push_back(static_cast<int64_t>(golden.ids.size() + i) - 1);
+  positions.push_back(static_cast<int64_t>(ids.size()) - 1);
+  const Scores scores = Score(engine, ids, positions);
+  for (size_t i = 0; i < golden.greedy.size(); ++i) {
+    auto sorted = scores.logits[i];
+    double mean = 0;
+    double square = 0;
+    for (const float value : sorted) {
+      mean += value / static_cast<double>(sorted.size());
+      square += double{value} * value / static_cast<double>(sorted.size());
+    }
+    std::partial_sort(sorted.begin(), sorted.begin() + 2, sorted.end(), std::greater<>());
+    if (sorted[0] - sorted[1] < kNearTie * std::sqrt(square - mean * mean)) return i;
+  }
+  return golden.greedy.size();
+}
+
+TEST(NeedleTest, TwoStagesGiveTheTextOfOneAndTheReferencesIds) {
+  const auto model = ModelFolder("tiny-qwen3-moe");
+  const auto exact = Start(model, {.backend = "cpu", .dtype = "f32", .threads = 2});
+  const auto one = Start(model, {.backend = "cpu", .dtype = "bf16", .threads = 2});
+  const auto two = Start(model, {.backend = "cpu", .dtype = "bf16", .stages = 2});
+  for (const GoldenCase& golden : ReadGolden("tiny-qwen3-moe")) {
+    if (!golden.name.starts_with("needle")) continue;
+    const engine::Request request = {.prompt = golden.ids, .max_tokens = 32};
+    const auto expected = Generate(*exact, request).ids;
+    EXPECT_EQ(expected, golden.greedy) << golden.name;
+    const auto alone = Generate(*one, request).ids;
+    EXPECT_EQ(Generate(*two, request).ids, alone) << golden.name;
+    const size_t certain = IdsBeforeANearTie(*exact, golden);
+    EXPECT_GT(certain, 0u) << golden.name;
+    for (size_t i = 0; i < std::min(certain, alone.size()); ++i)
+      ASSERT_EQ(alone[i], golden.greedy[i]) << golden.name << " token " << i;
+  }
+}
+
+class LongGoldenTest : public ::testing::TestWithParam<const char*> {};
+
+// The long prompts of the golden file; the short ones are among the fast tests.
+TEST_P(LongGoldenTest, LogitsAreTheReferences) {
+  const bool exact = std::string(GetParam()) == "f32";
+  const auto engine =
+      Start(ModelFolder("tiny-qwen3-moe"), {.backend = "cpu", .dtype = GetParam(), .threads = 2});
+  for (const GoldenCase& golden : ReadGolden("tiny-qwen3-moe")) {
+    if (golden.ids.size() <= 1024) continue;
+    const Deviation deviation = Compare(Score(*engine, golden.ids, golden.positions), golden);
+    if (exact) {
+      EXPECT_LE(deviation.largest, 1e-4) << golden.name;
+      EXPECT_LE(deviation.hidden, 1e-4) << golden.name;
+    } else {
+      EXPECT_LE(deviation.mean, 0.05) << golden.name;
+      EXPECT_EQ(deviation.flips, 0) << golden.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, LongGoldenTest, ::testing::Values("f32", "bf16"));
+
+}  // namespace
+}  // namespace longspan::testing
