@@ -103,7 +103,7 @@ struct KernelTable {
   // log(sum(exp(x))) = *max + log(*sum).
   void (*exp_sum)(const float* x, int64_t n, float* max, double* sum);
 
-  // Multiply-adds from registers only, `iterations` times 16 vectors; returns the floating-point
+  // Multiply-adds from registers only, `iterations` times some vectors; returns the floating-point
   // operations done.
   double (*peak[2])(int64_t iterations);
 };

@@ -117,16 +117,18 @@ void ExpSum(const float* x, int64_t n, float* max, double* sum) {
   *sum = total;
 }
 
-// Sixteen chains hide the latency of the multiply-add.
+// Twelve chains hide the latency of the multiply-add and fit in the registers of every set.
 template <typename V, bool kBf16>
 double Peak(int64_t iterations) {
-  constexpr int kChains = 16;
+  constexpr int kChains = 12;
   typename V::Vec sums[kChains];
   for (int i = 0; i < kChains; ++i) sums[i] = V::Set(static_cast<float>(i));
-  const uint32_t zeros[V::kWidth] = {};
+  uint32_t zeros[V::kWidth] = {};
+  // Hides from the compiler what is multiplied.
+  asm volatile("" : "+m"(zeros));
   const auto x = V::LoadWords(zeros);
   for (int64_t iteration = 0; iteration < iterations; ++iteration) {
-#pragma GCC unroll 16
+#pragma GCC unroll 12
     for (auto& sum : sums) {
       if constexpr (kBf16 && V::kBf16Dot) {
         sum = V::DotBf16(sum, x, x);
