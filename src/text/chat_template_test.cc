@@ -4,7 +4,9 @@
 #include <fstream>
 #include <map>
 #include <thread>
+#include <unistd.h>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,9 +131,8 @@ class ModelFolderTest : public ::testing::Test {
  protected:
   ModelFolderTest()
       : folder_(std::filesystem::temp_directory_path() /
-                ("longspan_chat_" +
-                 std::to_string(std::hash<std::string>()(
-                     ::testing::UnitTest::GetInstance()->current_test_info()->name())))) {
+                fmt::format("longspan_chat_{}_{}", getpid(),
+                            ::testing::UnitTest::GetInstance()->current_test_info()->name())) {
     std::filesystem::create_directories(folder_);
   }
   ~ModelFolderTest() override { std::filesystem::remove_all(folder_); }
