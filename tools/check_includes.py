@@ -167,9 +167,9 @@ LIBRARY_CALL = re.compile(r"longspan_library\(([^)]*)\)", re.DOTALL)
 
 
 def folder_of_target(target):
-    """longspan_kv -> "kv/", longspan_backend_cpu -> "backend/cpu/"."""
+    """longspan_kv -> "kv/", longspan_backend_cpu -> "backend/cpu/", longspan_text_jinja -> "text/jinja/"."""
     name = target[len("longspan_") :]
-    return re.sub(r"^(backend|comm)_", r"\1/", name) + "/"
+    return re.sub(r"^(backend|comm|text)_", r"\1/", name) + "/"
 
 
 def check_link(path, target, is_test):

@@ -7,7 +7,7 @@
 #include <system_error>
 #include <utility>
 
-#include "text/jinja_template.h"
+#include "text/jinja/template.h"
 
 namespace longspan::text {
 namespace {
