@@ -45,6 +45,7 @@ void PipelineReport::ExtendStretch(const engine::StepRecord& step) {
     stretch_start_ = stretch_start_ == 0 ? stage.start : std::min(stretch_start_, stage.start);
     stretch_end_ = std::max(stretch_end_, stage.end);
   }
+  if (first_start_ == 0) first_start_ = stretch_start_;
 }
 
 void PipelineReport::AddChunks(const engine::StepRecord& step) {
@@ -56,6 +57,8 @@ void PipelineReport::AddChunks(const engine::StepRecord& step) {
         kMsPerNanosecond * static_cast<double>(slice.end - slice.begin) / static_cast<double>(rows);
     PrefillChunk chunk{.sequence = slice.sequence.value, .begin = slice.begin, .end = slice.end};
     for (const plan::StageTiming& stage : step.stages) {
+      chunk.start_ms.push_back(static_cast<double>(stage.start - first_start_) * kMsPerNanosecond);
+      chunk.end_ms.push_back(static_cast<double>(stage.end - first_start_) * kMsPerNanosecond);
       chunk.stage_ms.push_back(static_cast<double>(stage.kernels) * scale);
       chunk.wait_ms.push_back(static_cast<double>(stage.wait) * scale);
       chunk.transfer_ms.push_back(static_cast<double>(stage.transfer) * scale);
@@ -80,6 +83,8 @@ nlohmann::ordered_json PipelineReport::ToJson() const {
     chunks.push_back({{"seq", chunk.sequence},
                       {"begin", chunk.begin},
                       {"end", chunk.end},
+                      {"start_ms", RoundedMs(chunk.start_ms)},
+                      {"end_ms", RoundedMs(chunk.end_ms)},
                       {"stage_ms", RoundedMs(chunk.stage_ms)},
                       {"wait_ms", RoundedMs(chunk.wait_ms)},
                       {"transfer_ms", RoundedMs(chunk.transfer_ms)}});

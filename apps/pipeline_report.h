@@ -17,6 +17,8 @@ struct PrefillChunk {
   int64_t sequence = 0;
   int64_t begin = 0;  // positions [begin, end) of the sequence
   int64_t end = 0;
+  std::vector<double> start_ms;     // when the stage took the step up, since the first one did
+  std::vector<double> end_ms;       // when it had handed the step's output on
   std::vector<double> stage_ms;     // in kernels
   std::vector<double> wait_ms;      // for the previous stage or for a token
   std::vector<double> transfer_ms;  // in the transport's calls
@@ -50,8 +52,8 @@ class PipelineReport {
   // the machine was busy with something else. 1 before the first step.
   double cpu_share() const;
 
-  // {"stages", "chunks": [{"seq", "begin", "end", "stage_ms", "wait_ms", "transfer_ms"}...],
-  // "bubble_share", "cpu_share"}.
+  // {"stages", "chunks": [{"seq", "begin", "end", "start_ms", "end_ms", "stage_ms", "wait_ms",
+  // "transfer_ms"}...], "bubble_share", "cpu_share"}.
   nlohmann::ordered_json ToJson() const;
 
  private:
@@ -62,6 +64,7 @@ class PipelineReport {
   std::vector<PrefillChunk> chunks_;
   std::vector<double> mean_stage_seconds_;
   // Nanoseconds.
+  int64_t first_start_ = 0;
   int64_t kernels_ = 0;
   int64_t cpu_ = 0;
   int64_t finished_stretches_ = 0;

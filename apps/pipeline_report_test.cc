@@ -80,7 +80,7 @@ TEST(PipelineReportTest, WritesTheDocumentedJson) {
   const nlohmann::ordered_json expected = nlohmann::ordered_json::parse(R"({
     "stages": 1,
     "chunks": [{"seq": 4, "begin": 64, "end": 128,
-                "stage_ms": [8.0], "wait_ms": [2.0], "transfer_ms": [0.0]}],
+                "start_ms": [0.0], "end_ms": [10.0], "stage_ms": [8.0], "wait_ms": [2.0], "transfer_ms": [0.0]}],
     "bubble_share": 0.2, "cpu_share": 1.0})");
   nlohmann::ordered_json json = report.ToJson();
   EXPECT_NEAR(json["bubble_share"].get<double>(), 0.2, 1e-12);
