@@ -1,5 +1,7 @@
 #include "apps/engine_flags.h"
 
+#include <cmath>
+
 #include "base/log.h"
 
 namespace longspan::apps {
@@ -19,6 +21,9 @@ void AddModelFlags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::IsMember({"auto", "dummy"}))
       ->capture_default_str()
       ->group("Model");
+  command.add_option("--dummy-seed", flags.dummy_seed, "of dummy weights")
+      ->capture_default_str()
+      ->group("Model");
   command.add_option("--dtype", flags.dtype, "compute type [auto: bf16, f32 on reference]")
       ->check(CLI::IsMember({"auto", "bf16", "f32"}))
       ->envname("LONGSPAN_DTYPE")
@@ -27,7 +32,7 @@ void AddModelFlags(CLI::App& command, EngineFlags& flags) {
       .add_option("--context-length", flags.context_length,
                   "most tokens of prompt and output together [the model's]")
       ->type_name("TOKENS")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->envname("LONGSPAN_CONTEXT_LENGTH")
       ->group("Model");
 }
@@ -69,7 +74,7 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
        "LONGSPAN_VIRTUAL_STAGES");
   size("--nnodes", flags.nodes, "hosts", "LONGSPAN_NNODES");
   command.add_option("--node-rank", flags.node_rank, "this host's number")
-      ->check(CLI::NonNegativeNumber)
+      ->check(CLI::Range(0, 65535))
       ->capture_default_str()
       ->group("Parallelism");
   command.add_option("--dist-init-addr", flags.dist_init_address, "where host 0 listens")
@@ -114,7 +119,7 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
       ->envname("LONGSPAN_MAX_RUNNING_REQUESTS")
       ->group("Scheduling");
   command.add_option("--max-queued-requests", flags.max_queued_requests, "requests that may wait")
-      ->check(CLI::PositiveNumber)
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->capture_default_str()
       ->group("Scheduling");
   command
@@ -202,6 +207,8 @@ void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
 
 base::Status CheckEngineFlags(const EngineFlags& flags) {
   LONGSPAN_RETURN_IF_ERROR(base::SetLogLevel(flags.log_level));
+  if (std::isnan(flags.memory_fraction))
+    return base::InvalidArgument("--mem-fraction-static must be a number between 0 and 1");
   return CheckBuilt(flags);
 }
 

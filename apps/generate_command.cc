@@ -1,10 +1,12 @@
 // `longspan generate`: prompts in, text out.
+#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "apps/commands.h"
+#include "apps/console.h"
 #include "apps/engine_flags.h"
 #include "apps/engine_setup.h"
 #include "apps/generate_output.h"
@@ -99,11 +101,10 @@ void PrintOutputs(const GenerateFlags& flags, const GenerateSink& sink,
       fmt::print("--- {} ---\n{}\n", i, sink.outputs()[i].text);
   }
   for (const GeneratedOutput& output : sink.outputs()) {
-    fmt::print(
-        stderr,
+    WriteMessage(fmt::format(
         "{} prompt tokens, first token after {:.2f} s ({:.0f} tokens/s); {} tokens generated\n",
         output.prompt_tokens, output.times.first_token_s,
-        static_cast<double>(output.prompt_tokens) / output.times.first_token_s, output.ids.size());
+        static_cast<double>(output.prompt_tokens) / output.times.first_token_s, output.ids.size()));
   }
 }
 
@@ -121,7 +122,11 @@ CommandResult Generate(const GenerateFlags& flags, bool has_prompt) {
   if (!prompts.ok()) return prompts.status();
 
   ProgressBar loading;
-  const auto engine = StartEngine(flags.engine, *setup, StagePlacement::kAuto,
+  // All prompts are there at once: none is to be refused for want of a place in the queue.
+  EngineFlags engine_flags = flags.engine;
+  engine_flags.max_queued_requests =
+      std::max(engine_flags.max_queued_requests, static_cast<int64_t>(prompts->ids.size()));
+  const auto engine = StartEngine(engine_flags, *setup, StagePlacement::kAuto,
                                   [&](double share) { loading.Share("Loading", share); });
   loading.Clear();
   if (!engine.ok()) return engine.status();
@@ -130,10 +135,7 @@ CommandResult Generate(const GenerateFlags& flags, bool has_prompt) {
 
   GenerateSink::Options options = {.tokenizer = prompts->tokenizer.get(), .stop = flags.stop};
   if (!flags.json && prompts->ids.size() == 1) {
-    options.on_text = [](const std::string& text) {
-      fmt::print("{}", text);
-      std::fflush(stdout);
-    };
+    options.on_text = [](const std::string& text) { return WriteOutput(text); };
   }
   GenerateSink sink(std::move(options), prompts->ids.size());
   const base::Status status = RunPrompts(flags, *prompts, **engine, sink);

@@ -77,8 +77,9 @@ bool GenerateSink::OnToken(plan::SequenceId sequence, const engine::TokenOutput&
   GeneratedOutput& output = outputs_[stream.index];
   output.ids.push_back(token.token);
   output.tokens.push_back(token);
-  if (stream.detokenizer) Emit(stream, stream.stop.Append(stream.detokenizer->Append(token.token)));
-  return !stream.stop.matched();
+  if (!stream.detokenizer) return true;
+  const bool read = Emit(stream, stream.stop.Append(stream.detokenizer->Append(token.token)));
+  return read && !stream.stop.matched();
 }
 
 void GenerateSink::OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
@@ -94,10 +95,10 @@ void GenerateSink::OnFinish(plan::SequenceId sequence, engine::FinishReason reas
   progress_.Clear();
 }
 
-void GenerateSink::Emit(Stream& stream, const std::string& text) {
-  if (text.empty()) return;
+bool GenerateSink::Emit(Stream& stream, const std::string& text) {
+  if (text.empty()) return true;
   outputs_[stream.index].text += text;
-  if (options_.on_text) options_.on_text(text);
+  return !options_.on_text || options_.on_text(text);
 }
 
 }  // namespace longspan::apps

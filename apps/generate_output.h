@@ -38,8 +38,9 @@ class GenerateSink : public engine::OutputSink {
   struct Options {
     const text::Tokenizer* tokenizer = nullptr;  // null: no text, only ids
     std::vector<std::string> stop;
-    // Gets the text of the outputs as it becomes certain; empty: nobody.
-    std::function<void(const std::string& text)> on_text;
+    // Gets the text of the outputs as it becomes certain; empty: nobody. False when nobody reads it
+    // any more: the sequence ends.
+    std::function<bool(const std::string& text)> on_text;
     // Prompts of so many tokens and more show a progress bar.
     int64_t progress_from = 1024;
   };
@@ -63,7 +64,8 @@ class GenerateSink : public engine::OutputSink {
     text::StopMatcher stop;
   };
 
-  void Emit(Stream& stream, const std::string& text);
+  // False when nobody reads the text any more.
+  bool Emit(Stream& stream, const std::string& text);
 
   Options options_;
   std::vector<GeneratedOutput> outputs_;

@@ -7,6 +7,8 @@
 
 #include <fmt/format.h>
 
+#include "apps/console.h"
+
 namespace longspan::apps {
 namespace {
 
@@ -62,16 +64,14 @@ void ProgressBar::Share(std::string_view what, double share) {
 bool ProgressBar::Due() { return !drawn_ || clock_.Now() - last_draw_ >= kDrawEvery; }
 
 void ProgressBar::Draw(const std::string& line) {
-  fmt::print(stderr, "\r\x1b[K{}", line);
-  std::fflush(stderr);
+  WriteMessage(fmt::format("\r\x1b[K{}", line));
   drawn_ = true;
   last_draw_ = clock_.Now();
 }
 
 void ProgressBar::Clear() {
   if (!drawn_) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+  WriteMessage("\r\x1b[K");
   drawn_ = false;
 }
 

@@ -5,6 +5,7 @@
 #include "apps/wiring.h"
 #include "base/log.h"
 #include "runtime/rank.h"
+#include "runtime/wire.h"
 
 namespace longspan::apps {
 
@@ -18,10 +19,16 @@ void AddRankCommand(CLI::App& app, Command& selected) {
   command->add_option("--tokens", descriptors->tokens);
   command->callback([&selected, descriptors] {
     selected = [descriptors]() -> CommandResult {
-      auto links = ConnectRank(*descriptors);
-      if (!links.ok()) return links.status();
+      runtime::RankLinks links;
+      base::Status status = ConnectRank(*descriptors, links);
+      // Started by hand.
+      if (status.code() == base::StatusCode::kInvalidArgument) return status;
       // What fails is told to the leader, which tells the user; here it is for those who debug.
-      const base::Status status = runtime::RunRank(*links, FindBackend);
+      if (status.ok()) {
+        status = runtime::RunRank(links, FindBackend);
+      } else if (links.leader != nullptr) {
+        (void)links.leader->Send(runtime::EncodeFailure(status));
+      }
       if (!status.ok()) base::Log("runtime").debug("the rank ends: {}", status.message());
       return {};
     };

@@ -84,8 +84,7 @@ base::Result<Ranks> StartRankProcesses(int stages) {
   return ranks;
 }
 
-base::Result<runtime::RankLinks> ConnectRank(const RankDescriptors& descriptors) {
-  runtime::RankLinks links;
+base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links) {
   LONGSPAN_ASSIGN_OR_RETURN(links.leader,
                             comm::CreateSocketChannel(comm::FileDescriptor(descriptors.leader)));
   if (descriptors.previous >= 0) {
@@ -100,7 +99,7 @@ base::Result<runtime::RankLinks> ConnectRank(const RankDescriptors& descriptors)
     LONGSPAN_ASSIGN_OR_RETURN(links.tokens,
                               comm::CreateSocketChannel(comm::FileDescriptor(descriptors.tokens)));
   }
-  return links;
+  return base::OkStatus();
 }
 
 PeakGflops MeasurePeakGflops(tensor::ThreadPool& pool) {

@@ -21,15 +21,15 @@ base::Result<const ops::Backend*> FindBackend(std::string_view name);
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(int stages);
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankProcesses(int stages);
 
-// The connections of a rank process, from the descriptors that its parent gave it; -1 for one that
-// it lacks.
+// The descriptors that a rank process got from its parent; -1 for one that it lacks.
 struct RankDescriptors {
   int leader = -1;
   int previous = -1;
   int next = -1;
   int tokens = -1;
 };
-base::Result<runtime::RankLinks> ConnectRank(const RankDescriptors& descriptors);
+// Makes them into connections, the leader's first: where another one fails, the leader can be told.
+base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links);
 
 // The machine's bf16 and f32 peak with those threads, in GFLOP/s, measured now.
 struct PeakGflops {
