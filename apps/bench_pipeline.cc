@@ -18,7 +18,7 @@ struct PipelineFlags {
   EngineFlags engine;
   std::vector<int64_t> prompt_lengths = {16384};
   int64_t prompts = 1;
-  std::vector<int64_t> one_rank_chunks;  // empty: the pipeline's
+  std::vector<int64_t> one_rank_chunks;  // empty: the pipeline's, twice and four times that
   int repeat = 1;
   bool json = false;
 };
@@ -95,7 +95,11 @@ base::Status MeasureOneRank(const PipelineFlags& flags, const PipelineRow& row, 
   one_rank.mesh.pp = 1;
   one_rank.layer_partition.clear();
   std::vector<int64_t> chunks = flags.one_rank_chunks;
-  if (chunks.empty()) chunks.push_back(row.chunk_tokens);
+  if (chunks.empty()) {
+    for (const int64_t factor : {1, 2, 4})
+      chunks.push_back(std::min(row.prompt_length, factor * row.chunk_tokens));
+    chunks.erase(std::unique(chunks.begin(), chunks.end()), chunks.end());
+  }
   for (const int64_t chunk : chunks) {
     one_rank.chunked_prefill_size = chunk;
     LONGSPAN_ASSIGN_OR_RETURN(const PrefillRun result, Measure(one_rank, row));
@@ -246,7 +250,8 @@ void AddBenchPipeline(CLI::App& bench, Command& selected) {
       ->group("Measurement");
   command
       ->add_option("--one-rank-chunk", flags->one_rank_chunks,
-                   "chunks that the single rank tries, the fastest counts [the pipeline's]")
+                   "chunks that the single rank tries, the fastest counts [the pipeline's, twice "
+                   "and four times that]")
       ->delimiter(',')
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->type_name("TOKENS,...")

@@ -16,6 +16,7 @@ namespace longspan::apps {
 struct EngineFlags {
   std::string model_path;
   std::string load_format = "auto";
+  uint64_t dummy_seed = 0;
   std::string backend = "auto";
   int threads = 0;  // 0: all cores / ranks
   std::string dtype = "auto";
@@ -24,7 +25,7 @@ struct EngineFlags {
   std::string cp_strategy = "interleave";
   std::string layer_partition;
   int virtual_stages = 1;
-  int64_t chunked_prefill_size = 0;  // 0: by memory
+  int64_t chunked_prefill_size = 0;  // 0: the default of engine_setup.cc
   std::string chunk_policy = "fixed";
   bool dynamic_chunking = false;
   std::optional<double> smooth_factor;

@@ -5,6 +5,7 @@
 #include "apps/model_location.h"
 #include "apps/wiring.h"
 #include "model/architecture.h"
+#include "model/parameters.h"
 #include "runtime/stage_group.h"
 #include "tensor/thread_pool.h"
 
@@ -15,6 +16,27 @@ constexpr int64_t kDefaultChunkTokens = 512;
 // Without --max-total-tokens: room for so many of the longest sequences, if the memory is there.
 // More would only reserve what nobody fills.
 constexpr int64_t kLongestSequencesHeld = 8;
+
+// The logits of a step go to the leader in one frame, which holds 1 GiB at most.
+int64_t MaxReturnedRows(int64_t vocab_size) {
+  constexpr int64_t kMostFloats = int64_t{1} << 27;
+  return std::max<int64_t>(1, kMostFloats / vocab_size);
+}
+
+// Packing more weights than there is memory would end in the kernel killing the process.
+base::Status CheckWeightsFit(const EngineSetup& setup) {
+  LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(setup.backend));
+  const int64_t needed = model::Parameters(setup.model) * tensor::SizeOf(setup.compute);
+  const int64_t available = backend->AvailableBytes();
+  constexpr double kGib = 1 << 30;
+  if (needed > available)
+    return base::ResourceExhausted(
+        "the weights need {:.1f} GiB as {} and {:.1f} GiB of memory are free: free some, or take a "
+        "smaller model",
+        static_cast<double>(needed) / kGib, tensor::DTypeName(setup.compute),
+        static_cast<double>(available) / kGib);
+  return base::OkStatus();
+}
 
 tensor::DType ParseDType(const std::string& name, tensor::DType automatic) {
   if (name == "f32") return tensor::DType::kF32;
@@ -45,6 +67,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .model_dir = setup.model_dir.string(),
         .load_format =
             flags.load_format == "dummy" ? runtime::LoadFormat::kDummy : runtime::LoadFormat::kAuto,
+        .dummy_seed = flags.dummy_seed,
         .backend = setup.backend,
         .threads = setup.threads,
         .cores = {cores.begin(), cores.end()},
@@ -94,10 +117,13 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
 base::Result<std::unique_ptr<engine::Engine>> StartEngine(
     const EngineFlags& flags, const EngineSetup& setup, StagePlacement placement,
     const std::function<void(double)>& loading) {
-  const engine::SchedulerOptions scheduler = {.chunk_tokens = setup.chunk_tokens,
-                                              .max_running = flags.max_running_requests,
-                                              .max_queued = flags.max_queued_requests};
+  const engine::SchedulerOptions scheduler = {
+      .chunk_tokens = setup.chunk_tokens,
+      .max_running = flags.max_running_requests,
+      .max_queued = flags.max_queued_requests,
+      .max_returned_rows = MaxReturnedRows(setup.model.vocab_size)};
   const int stages = static_cast<int>(setup.stages.size());
+  LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(setup));
   const bool threads = placement == StagePlacement::kThreads || stages == 1;
   LONGSPAN_ASSIGN_OR_RETURN(auto ranks,
                             threads ? StartRankThreads(stages) : StartRankProcesses(stages));

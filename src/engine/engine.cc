@@ -8,6 +8,16 @@
 namespace longspan::engine {
 namespace {
 
+// A rank reports rows that its plan lists.
+base::Status CheckResult(const plan::StepResult& result, const plan::StepPlan& plan) {
+  const auto listed = [&](const auto& row) { return row.slot < plan.logits_rows.size(); };
+  if (result.epoch != plan.epoch || !std::all_of(result.rows.begin(), result.rows.end(), listed) ||
+      !std::all_of(result.hidden.begin(), result.hidden.end(), listed))
+    return base::DataLoss("stage {} reports rows that plan {} does not list", result.stage,
+                          plan.number.value);
+  return base::OkStatus();
+}
+
 bool WantsHidden(const plan::StepPlan& plan) {
   return std::any_of(plan.logits_rows.begin(), plan.logits_rows.end(),
                      [](const plan::LogitsRow& row) { return row.return_hidden; });
@@ -24,9 +34,11 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
               .context_length = options_.context_length,
               .capacity_tokens = group_->info().capacity_tokens(),
               .page_size = group_->info().page_size},
-      scheduler_(options_.scheduler, group_->info().pages, group_->info().page_size) {}
+      scheduler_(options_.scheduler, group_->info().pages, group_->info().page_size),
+      log_(base::Log("engine")) {}
 
 base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
+  LONGSPAN_RETURN_IF_ERROR(failure_);
   LONGSPAN_RETURN_IF_ERROR(CheckRequest(request, limits_));
   auto sequence = std::make_unique<Sequence>();
   sequence->id = {last_sequence_ + 1};
@@ -44,27 +56,25 @@ void Engine::Abort(plan::SequenceId id) {
 }
 
 base::Status Engine::RunUntilIdle() {
-  base::Status status;
-  while (status.ok() && (!scheduler_.idle() || !in_flight_.empty())) {
-    status = FillWindow();
-    if (status.ok() && !in_flight_.empty()) status = TakeResult();
+  while (failure_.ok() && (!scheduler_.idle() || !in_flight_.empty())) {
+    failure_ = FillWindow();
+    if (failure_.ok() && !in_flight_.empty()) failure_ = TakeResult();
   }
-  if (!status.ok())
+  if (!failure_.ok())
     for (const plan::SequenceId id : scheduler_.Ids()) Abort(id);
-  return status;
+  return failure_;
 }
 
-// Keeps every stage supplied: one plan for each and one that waits before the first. More would
-// only lengthen what a stop that is found late throws away.
 base::Status Engine::FillWindow() {
-  while (uncommitted_ <= group_->stages()) {
+  while (uncommitted_ < runtime::PlansInFlight(group_->stages())) {
     std::optional<plan::StepPlan> plan = scheduler_.Next();
     if (!plan) return base::OkStatus();
-    base::Log("engine").trace("{}", plan::ToText(*plan));
+    if (log_.should_log(spdlog::level::trace)) log_.trace("{}", plan::ToText(*plan));
     LONGSPAN_RETURN_IF_ERROR(group_->Submit(*plan));
     InFlight step{.plan = std::move(*plan)};
     step.record.plan = step.plan.number;
     step.record.stages.resize(static_cast<size_t>(group_->stages()));
+    step.has_reported.resize(static_cast<size_t>(group_->stages()));
     for (const plan::Slice& slice : step.plan.slices) {
       const Sequence* sequence = scheduler_.Find(slice.sequence);
       step.record.slices.push_back(
@@ -83,6 +93,10 @@ base::Status Engine::TakeResult() {
   if (step == in_flight_.end() || result.stage < 0 || result.stage >= group_->stages())
     return base::DataLoss("stage {} reports plan {}, which is not in flight", result.stage,
                           result.plan.value);
+  LONGSPAN_RETURN_IF_ERROR(CheckResult(result, step->plan));
+  if (step->has_reported[static_cast<size_t>(result.stage)])
+    return base::DataLoss("stage {} reports plan {} twice", result.stage, result.plan.value);
+  step->has_reported[static_cast<size_t>(result.stage)] = true;
   step->record.stages[static_cast<size_t>(result.stage)] = result.timing;
   ++step->reported;
   const bool last = result.stage == group_->stages() - 1;
@@ -124,7 +138,7 @@ void Engine::Commit(const plan::StepPlan& plan, plan::StepResult result) {
 
 void Engine::CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRow> rows) {
   for (plan::HiddenRow& row : rows) {
-    const plan::SequenceId id = plan.slices[plan.logits_rows.at(row.slot).slice].sequence;
+    const plan::SequenceId id = plan.slices[plan.logits_rows[row.slot].slice].sequence;
     if (Sequence* sequence = scheduler_.Find(id))
       sequence->sink->OnHidden(id, row.depth, std::move(row.values));
   }
@@ -139,7 +153,7 @@ void Engine::CommitPrefill(const plan::StepPlan& plan) {
 }
 
 void Engine::CommitRow(const plan::StepPlan& plan, plan::RowResult row) {
-  const plan::LogitsRow& wanted = plan.logits_rows.at(row.slot);
+  const plan::LogitsRow& wanted = plan.logits_rows[row.slot];
   Sequence* sequence = scheduler_.Find(plan.slices[wanted.slice].sequence);
   // A row that was ahead of a stop: never published.
   if (sequence == nullptr) return;
@@ -157,14 +171,16 @@ void Engine::CommitToken(Sequence& sequence, plan::RowResult row) {
   const auto contains = [&](const std::vector<int32_t>& tokens) {
     return std::find(tokens.begin(), tokens.end(), row.token) != tokens.end();
   };
+  const bool stopped = contains(sequence.request.stop_tokens) ||
+                       (!sequence.request.ignore_end_tokens && contains(options_.end_tokens));
+  const bool full = static_cast<int64_t>(sequence.output.size()) >= sequence.output_limit;
+  const plan::SequenceId id = sequence.id;
   const bool go_on =
-      sequence.sink->OnToken(sequence.id, {row.token, row.logprob, std::move(row.top_logprobs)});
-  const bool ended = !sequence.request.ignore_end_tokens && contains(options_.end_tokens);
-  if (!go_on || ended || contains(sequence.request.stop_tokens)) {
-    Finish(sequence, FinishReason::kStop);
-  } else if (static_cast<int64_t>(sequence.output.size()) >= sequence.output_limit) {
-    Finish(sequence, FinishReason::kLength);
-  }
+      sequence.sink->OnToken(id, {row.token, row.logprob, std::move(row.top_logprobs)});
+  // The sink may have aborted it.
+  Sequence* left = scheduler_.Find(id);
+  if (left == nullptr || (go_on && !stopped && !full)) return;
+  Finish(*left, !go_on || stopped ? FinishReason::kStop : FinishReason::kLength);
 }
 
 void Engine::Finish(Sequence& sequence, FinishReason reason) {

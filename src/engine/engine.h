@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/result.h"
 #include "engine/output.h"
 #include "engine/request.h"
@@ -55,6 +56,7 @@ class Engine {
   struct InFlight {
     plan::StepPlan plan;
     StepRecord record;
+    std::vector<bool> has_reported;  // by stage
     int reported = 0;
     plan::StepResult result;  // of the last stage, with the hidden rows of all
     bool committed = false;
@@ -75,6 +77,8 @@ class Engine {
   const base::Clock& clock_;
   RequestLimits limits_;
   Scheduler scheduler_;
+  spdlog::logger& log_;
+  base::Status failure_;  // of the group; nothing works after it
   std::deque<InFlight> in_flight_;
   int uncommitted_ = 0;
   int64_t last_sequence_ = 0;

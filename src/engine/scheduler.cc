@@ -9,12 +9,17 @@ namespace {
 // that the first stage has its next row before the leader has heard of the last token.
 constexpr size_t kSamplesInFlight = 2;
 
-bool CanDecode(const Sequence& sequence) {
+bool CanDecode(const Sequence& sequence, bool with_prefill) {
   if (sequence.in_prefill() || sequence.output_limit == 0) return false;
   const int64_t next_output = sequence.scheduled - sequence.prompt_length();
-  const auto known = static_cast<int64_t>(sequence.output.size() + sequence.pending.size());
-  return next_output < known && next_output + 1 < sequence.output_limit &&
-         sequence.pending.size() < kSamplesInFlight;
+  const auto committed = static_cast<int64_t>(sequence.output.size());
+  const auto known = committed + static_cast<int64_t>(sequence.pending.size());
+  if (next_output >= known || next_output + 1 >= sequence.output_limit ||
+      sequence.pending.size() >= kSamplesInFlight)
+    return false;
+  // A chunk is not to wait for the last stage, which has a token of a plan in flight still to
+  // sample.
+  return !with_prefill || next_output < committed;
 }
 
 }  // namespace
@@ -49,13 +54,18 @@ std::optional<plan::StepPlan> Scheduler::Next() {
   Admit();
   plan::StepPlan plan;
   plan.number.value = last_plan_ + 1;
+  const bool with_prefill = std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
+    return sequence->in_prefill();
+  });
   for (const auto& sequence : running_)
-    if (CanDecode(*sequence)) AddDecodeRow(*sequence, plan);
+    if (CanDecode(*sequence, with_prefill)) AddDecodeRow(*sequence, plan);
   int64_t budget = options_.chunk_tokens;
   for (const auto& sequence : running_) {
     if (budget == 0) break;
     if (!sequence->in_prefill()) continue;
-    const int64_t end = chunks_.NextEnd(sequence->scheduled, sequence->prompt_length(), budget);
+    const int64_t most =
+        sequence->request.return_logits ? std::min(budget, options_.max_returned_rows) : budget;
+    const int64_t end = chunks_.NextEnd(sequence->scheduled, sequence->prompt_length(), most);
     budget -= end - sequence->scheduled;
     AddChunk(*sequence, end, plan);
   }

@@ -19,6 +19,8 @@ struct SchedulerOptions {
   int64_t chunk_tokens = 512;  // prefill rows of a step, all prompts together
   int64_t max_running = 64;    // sequences admitted at once
   int64_t max_queued = 1024;
+  int64_t max_returned_rows =
+      INT64_MAX;  // prompt rows of a step whose logits go back to the leader
 };
 
 // Admission and the choice of slices. Decides from its own state only: no clock, no I/O, so that
@@ -27,7 +29,8 @@ struct SchedulerOptions {
 // Rules: sequences are admitted in the order they came, each when the pages for its prompt and
 // whole output are reserved. A step takes one row of every sequence that can decode, then chunks of
 // prompts in the order of admission until the budget is spent. The chunks of one prompt follow each
-// other without waiting for results.
+// other without waiting for results; a step with chunks takes only decode rows whose token is
+// committed, so that no chunk waits for the last stage.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, int64_t pages, int page_size);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "model/architecture.h"
+#include "model/parameters.h"
 #include "model/rope_frequencies.h"
 
 namespace longspan::model {
@@ -76,6 +77,19 @@ TEST(ArchitectureTest, AnUnknownOneIsRefusedWithTheOnesThereAre) {
   const auto status = Read("GemmaForCausalLM").status();
   EXPECT_THAT(status.message(), HasSubstr("'GemmaForCausalLM'"));
   EXPECT_THAT(status.message(), HasSubstr("LlamaForCausalLM"));
+}
+
+TEST(ParametersTest, CountsEveryMatrix) {
+  // Per layer: q and o 32 x 32 each, k and v 32 x 16 each, an MLP of 3 x 32 x 48; embedding and
+  // head.
+  const int64_t layer = 2 * 32 * 32 + 2 * 32 * 16 + 3 * 32 * 48;
+  EXPECT_EQ(Parameters(Read("LlamaForCausalLM").value()), 6 * layer + 2 * 64 * 32);
+  const auto moe =
+      Read("Qwen3MoeForCausalLM",
+           R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16)")
+          .value();
+  EXPECT_EQ(Parameters(moe) - Parameters(Read("LlamaForCausalLM").value()),
+            6 * (32 * 8 + 8 * 3 * 32 * 16 - 3 * 32 * 48));
 }
 
 TEST(RopeFrequenciesTest, FallGeometrically) {

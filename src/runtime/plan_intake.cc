@@ -1,5 +1,10 @@
 #include "runtime/plan_intake.h"
 
+#include <new>
+
+#include "runtime/out_of_memory.h"
+#include "tensor/thread_pool.h"
+
 namespace longspan::runtime {
 
 PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks& links,
@@ -25,11 +30,25 @@ base::Result<PreparedStep> PlanIntake::Next() {
 }
 
 void PlanIntake::Loop() {
+  // Started by a compute thread that may be pinned: this one is to work beside it, not instead of
+  // it.
+  tensor::UnpinThisThread();
   while (true) {
-    base::Result<PreparedStep> step = Prepare();
+    base::Result<PreparedStep> step = PrepareSafely();
     const bool ended = !step.ok();
+    const bool leader_gone = ended && step.status().code() == base::StatusCode::kUnavailable;
     Push(std::move(step));
+    // What is being computed is of no use any more: whatever it waits for, it shall end.
+    if (leader_gone) links_.Close();
     if (ended) return;
+  }
+}
+
+base::Result<PreparedStep> PlanIntake::PrepareSafely() {
+  try {
+    return Prepare();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
   }
 }
 
@@ -37,10 +56,9 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
   LONGSPAN_ASSIGN_OR_RETURN(const auto frame, links_.leader->Receive());
   PreparedStep step;
   LONGSPAN_ASSIGN_OR_RETURN(step.plan, DecodePlan(frame));
-  if (epoch_ && step.plan.epoch != *epoch_)
+  if (step.plan.epoch != config_.epoch)
     return base::Unavailable("a plan of epoch {} came in epoch {}", step.plan.epoch.value,
-                             epoch_->value);
-  epoch_ = step.plan.epoch;
+                             config_.epoch.value);
   if (step.plan.number.value != last_number_.value + 1)
     return base::DataLoss("plan {} came after plan {}", step.plan.number.value, last_number_.value);
   last_number_ = step.plan.number;

@@ -4,7 +4,6 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "base/result.h"
@@ -30,6 +29,7 @@ class PlanIntake {
 
  private:
   void Loop();
+  base::Result<PreparedStep> PrepareSafely();
   base::Result<PreparedStep> Prepare();
   void Push(base::Result<PreparedStep> step);
 
@@ -38,7 +38,6 @@ class PlanIntake {
   ResidualSlots& slots_;
   SequencePages pages_;
   plan::PlanNumber last_number_;
-  std::optional<plan::Epoch> epoch_;
 
   std::mutex mutex_;
   std::condition_variable ready_;

@@ -2,7 +2,10 @@
 
 #include <chrono>
 #include <memory>
+#include <new>
+#include <system_error>
 
+#include "runtime/out_of_memory.h"
 #include "runtime/plan_intake.h"
 #include "runtime/stage.h"
 #include "runtime/wire.h"
@@ -13,15 +16,42 @@ namespace {
 // Large models load for minutes: the leader hears of it at most so often.
 constexpr std::chrono::milliseconds kLoadingReportEvery(100);
 
-base::Status ApplyPlans(const RankConfig& config, const RankLinks& links, Stage& stage,
-                        int64_t pages) {
-  PlanIntake intake(config, pages, links, stage.residual_slots());
+// Exceptions come from the standard library only.
+template <typename Function>
+base::Status WithoutExceptions(const Function& function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return OutOfMemory();
+  } catch (const std::system_error& error) {
+    return base::ResourceExhausted("a stage cannot start its threads: {}", error.code().message());
+  }
+}
+
+// Unavailable is the regular end: the leader has closed its channel, or a neighbour has gone and
+// the leader hears of that from elsewhere.
+void TellLeader(const RankLinks& links, const base::Status& status) {
+  if (status.ok() || status.code() == base::StatusCode::kUnavailable) return;
+  (void)links.leader->Send(EncodeFailure(status));
+}
+
+base::Status ComputePlans(PlanIntake& intake, Stage& stage, comm::Channel& leader) {
   while (true) {
     auto step = intake.Next();
     if (!step.ok()) return step.status();
     LONGSPAN_ASSIGN_OR_RETURN(const auto result, stage.Compute(*step));
-    LONGSPAN_RETURN_IF_ERROR(links.leader->Send(EncodeResult(result)));
+    LONGSPAN_RETURN_IF_ERROR(leader.Send(EncodeResult(result)));
   }
+}
+
+base::Status ApplyPlans(const RankConfig& config, const RankLinks& links, Stage& stage,
+                        int64_t pages) {
+  PlanIntake intake(config, pages, links, stage.residual_slots());
+  const base::Status status =
+      WithoutExceptions([&] { return ComputePlans(intake, stage, *links.leader); });
+  // Now, since the end of the intake closes the channel.
+  TellLeader(links, status);
+  return status;
 }
 
 base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_backend) {
@@ -48,12 +78,10 @@ base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_bac
 }  // namespace
 
 base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend) {
-  base::Status status = BringUpAndRun(links, find_backend);
-  // The leader closes its channel to end a rank.
-  if (status.code() == base::StatusCode::kUnavailable) status = base::OkStatus();
-  if (!status.ok()) (void)links.leader->Send(EncodeFailure(status));
+  const base::Status status = WithoutExceptions([&] { return BringUpAndRun(links, find_backend); });
+  TellLeader(links, status);
   links.Close();
-  return status;
+  return status.code() == base::StatusCode::kUnavailable ? base::OkStatus() : status;
 }
 
 }  // namespace longspan::runtime

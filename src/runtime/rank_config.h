@@ -5,12 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "plan/ids.h"
 #include "plan/layer_split.h"
 #include "tensor/dtype.h"
 
 namespace longspan::runtime {
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };
+
+// How many plans the leader keeps in flight: one for every stage and one that waits before the
+// first. More would only lengthen what a stop that is found late throws away.
+constexpr int PlansInFlight(int stages) { return stages + 1; }
 
 // A plain value, sent to the rank as its first frame.
 struct RankConfig {
@@ -28,6 +33,7 @@ struct RankConfig {
   // that nobody computed costs what a real one does.
   bool synthetic_kv = false;
 
+  plan::Epoch epoch;  // plans of another one are refused
   int32_t stage = 0;
   int32_t stages = 1;
   std::vector<plan::LayerRange> ranges;

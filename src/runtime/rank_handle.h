@@ -18,6 +18,10 @@ class RankHandle {
   // The leader's end of the control channel.
   virtual comm::Channel& channel() = 0;
 
+  // Closes the channel, which tells the rank to end, and does not wait for that: ranks that are
+  // told together end together. The destructor does it as well.
+  virtual void RequestEnd() = 0;
+
   // How the rank ended, once its channel has: "was killed by signal 9". Empty where it ended in
   // order or its end is not known within a moment.
   virtual std::string DescribeEnd() = 0;

@@ -1,10 +1,12 @@
 #include "runtime/rank_process.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <optional>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -12,6 +14,8 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+
+#include "tensor/thread_pool.h"
 
 namespace longspan::runtime {
 namespace {
@@ -26,6 +30,7 @@ constexpr std::chrono::milliseconds kExitDelay(500);
                              const std::vector<int>& descriptors) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
+  tensor::UnpinThisThread();
   // First out of the way of the numbers that they are to get, then to these; dup2 clears
   // close-on-exec.
   const int base = kFirstInherited + static_cast<int>(descriptors.size());
@@ -47,14 +52,21 @@ class RankProcess : public RankHandle {
         pidfd_(static_cast<int>(syscall(SYS_pidfd_open, static_cast<long>(pid), 0L))) {}
 
   ~RankProcess() override {
-    channel_->Close();
-    if (!WaitForExit(kEndGrace)) {
+    RequestEnd();
+    const auto waited = std::chrono::steady_clock::now() - *end_requested_;
+    const auto left = kEndGrace - std::chrono::duration_cast<std::chrono::milliseconds>(waited);
+    if (!WaitForExit(std::max(left, std::chrono::milliseconds(0)))) {
       kill(pid_, SIGKILL);
       WaitForExit(std::chrono::milliseconds(-1));
     }
   }
 
   comm::Channel& channel() override { return *channel_; }
+
+  void RequestEnd() override {
+    channel_->Close();
+    if (!end_requested_) end_requested_ = std::chrono::steady_clock::now();
+  }
 
   std::string DescribeEnd() override {
     if (!WaitForExit(kExitDelay)) return {};
@@ -81,6 +93,7 @@ class RankProcess : public RankHandle {
   std::unique_ptr<comm::Channel> channel_;
   pid_t pid_;
   comm::FileDescriptor pidfd_;
+  std::optional<std::chrono::steady_clock::time_point> end_requested_;
   bool exited_ = false;
   int wait_status_ = 0;
 };

@@ -13,11 +13,12 @@ class RankThread : public RankHandle {
         thread_([this, find = std::move(find_backend)] { (void)RunRank(links_, find); }) {}
 
   ~RankThread() override {
-    channel_->Close();
+    RequestEnd();
     thread_.join();
   }
 
   comm::Channel& channel() override { return *channel_; }
+  void RequestEnd() override { channel_->Close(); }
   std::string DescribeEnd() override { return {}; }
 
  private:

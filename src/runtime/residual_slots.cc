@@ -3,10 +3,11 @@
 namespace longspan::runtime {
 
 base::Result<std::unique_ptr<ResidualSlots>> ResidualSlots::Create(const ops::Backend& backend,
-                                                                   int64_t max_rows, int64_t hidden,
+                                                                   int slots, int64_t max_rows,
+                                                                   int64_t hidden,
                                                                    tensor::DType dtype) {
   auto ring = std::make_unique<ResidualSlots>();
-  for (int i = 0; i < kSlots; ++i) {
+  for (int i = 0; i < slots; ++i) {
     LONGSPAN_ASSIGN_OR_RETURN(auto buffer,
                               backend.Allocate(max_rows * hidden * tensor::SizeOf(dtype)));
     const auto view = buffer.AsView(dtype, {max_rows, hidden});
@@ -21,7 +22,7 @@ base::Result<int> ResidualSlots::Acquire() {
   Slot& slot = slots_[index];
   released_.wait(lock, [&] { return cancelled_ || !slot.in_use; });
   if (cancelled_) return base::Aborted("the stage is ending");
-  next_ = (next_ + 1) % kSlots;
+  next_ = (next_ + 1) % static_cast<int>(slots_.size());
   slot.in_use = true;
   const comm::Transfer sent = std::move(slot.sent);
   slot.sent = {};

@@ -19,10 +19,8 @@ namespace longspan::runtime {
 // another, both in plan order.
 class ResidualSlots {
  public:
-  // How many plans may be between the posting of their receive and the end of their send.
-  static constexpr int kSlots = 4;
-
-  static base::Result<std::unique_ptr<ResidualSlots>> Create(const ops::Backend& backend,
+  // `slots`: how many plans may be between the posting of their receive and the end of their send.
+  static base::Result<std::unique_ptr<ResidualSlots>> Create(const ops::Backend& backend, int slots,
                                                              int64_t max_rows, int64_t hidden,
                                                              tensor::DType dtype);
 

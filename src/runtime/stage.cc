@@ -39,6 +39,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                                                  const model::StageModel::Progress& progress) {
   std::unique_ptr<Stage> stage(new Stage(config, backend, links));
   LONGSPAN_RETURN_IF_ERROR(backend.CheckTypes(config.compute, config.kv_cache));
+  if (config.ranges.size() != 1)
+    return base::Unimplemented("looped stages are not built yet: a rank owns one range of layers");
   LONGSPAN_ASSIGN_OR_RETURN(const spec::ModelSpec model, model::LoadModelSpec(config.model_dir));
   const model::StagePart part = {config.ranges, config.first(), config.last()};
   const auto missing = ops::MissingOps(backend.ops(), model::NeededOps(model, part));
@@ -59,8 +61,9 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   const int64_t rows = config_.max_rows;
   spec_ = model;
   layers_ = model.layers();
-  LONGSPAN_ASSIGN_OR_RETURN(
-      residual_slots_, ResidualSlots::Create(backend_, rows, model.hidden_size, config_.compute));
+  LONGSPAN_ASSIGN_OR_RETURN(residual_slots_,
+                            ResidualSlots::Create(backend_, PlansInFlight(config_.stages) + 1, rows,
+                                                  model.hidden_size, config_.compute));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
       DeviceTables::Create(
@@ -95,9 +98,9 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   context_.emplace(tensor::ExecutionContext{*queue_, workspace_, config_.deterministic});
   if (config_.last()) sampler_.emplace(backend_, *model_, model.vocab_size);
 
-  ready_.workspace_bytes =
-      bytes + device_tables_->bytes() + 2 * rope_bytes +
-      ResidualSlots::kSlots * rows * model.hidden_size * tensor::SizeOf(config_.compute);
+  ready_.workspace_bytes = bytes + device_tables_->bytes() + 2 * rope_bytes +
+                           (PlansInFlight(config_.stages) + 1) * rows * model.hidden_size *
+                               tensor::SizeOf(config_.compute);
   ready_.kv_bytes_per_page =
       KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
   ready_.available_bytes = backend_.AvailableBytes();
@@ -162,6 +165,7 @@ base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
 
 base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,
                                 StepTimer& timer, const tensor::View& residual) {
+  LONGSPAN_RETURN_IF_ERROR(token_feed_.TakeArrived());
   std::vector<int32_t> tokens;
   tokens.reserve(static_cast<size_t>(residual.size(0)));
   for (const plan::Slice& slice : plan.slices) {

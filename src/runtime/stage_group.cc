@@ -1,10 +1,17 @@
 #include "runtime/stage_group.h"
 
 #include <algorithm>
+#include <chrono>
+#include <system_error>
 
 #include "kv/page_pool.h"
 
 namespace longspan::runtime {
+namespace {
+
+constexpr std::chrono::milliseconds kOthersEndWithin(500);
+
+}  // namespace
 
 int64_t GroupInfo::kv_bytes_per_token() const {
   int64_t bytes = 0;
@@ -16,10 +23,13 @@ base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size) {
   int64_t page_bytes = 0;
   int64_t available = INT64_MAX;
+  int64_t untouched = 0;  // reserved already, but counted as available until it is written to
   for (const RankReady& rank : ranks) {
     page_bytes += rank.kv_bytes_per_page;
+    untouched += rank.workspace_bytes;
     available = std::min(available, rank.available_bytes);
   }
+  available = std::max<int64_t>(0, available - untouched);
   constexpr double kMib = 1 << 20;
   if (options.max_total_tokens) {
     const int64_t pages = kv::PagesFor(*options.max_total_tokens, page_size);
@@ -43,13 +53,10 @@ base::Result<int64_t> ChoosePages(const CapacityOptions& options,
   return pages;
 }
 
-StageGroup::StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks) : ranks_(std::move(ranks)) {
-  for (size_t rank = 0; rank < ranks_.size(); ++rank)
-    readers_.emplace_back([this, rank] { ReadLoop(rank); });
-}
+StageGroup::StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks) : ranks_(std::move(ranks)) {}
 
 StageGroup::~StageGroup() {
-  for (const auto& rank : ranks_) rank->channel().Close();
+  for (const auto& rank : ranks_) rank->RequestEnd();
   for (std::thread& reader : readers_) reader.join();
 }
 
@@ -59,6 +66,7 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
   LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size(), "{} ranks, {} configurations",
                  ranks.size(), configs.size());
   std::unique_ptr<StageGroup> group(new StageGroup(std::move(ranks)));
+  LONGSPAN_RETURN_IF_ERROR(group->StartReaders());
   for (size_t rank = 0; rank < configs.size(); ++rank) {
     if (!group->ranks_[rank]->channel().Send(EncodeConfigure(configs[rank])).ok()) {
       // A rank that died at once is told with its reason by the next event.
@@ -73,6 +81,17 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
     if (!rank->channel().Send(EncodeAllocate(group->info_.pages)).ok()) break;
   LONGSPAN_RETURN_IF_ERROR(group->CollectAllocated());
   return group;
+}
+
+base::Status StageGroup::StartReaders() {
+  try {
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+      readers_.emplace_back([this, rank] { ReadLoop(rank); });
+  } catch (const std::system_error& error) {
+    return base::ResourceExhausted("cannot start a thread for every stage: {}",
+                                   error.code().message());
+  }
+  return base::OkStatus();
 }
 
 base::Status StageGroup::CollectReady(const Progress& progress) {
@@ -154,25 +173,29 @@ base::Result<std::pair<size_t, Frame>> StageGroup::NextFrame(std::initializer_li
 
 base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_status) {
   // When a rank dies its neighbours lose their links and end as well, and any of them may be heard
-  // of first: the one that did not end by itself is the cause. A failure that a rank could still
-  // report says more.
-  std::string cause;
-  size_t culprit = rank;
-  for (size_t i = 0; i < ranks_.size() && cause.empty(); ++i) {
-    const size_t candidate = (rank + i) % ranks_.size();
-    cause = ranks_[candidate]->DescribeEnd();
-    if (!cause.empty()) culprit = candidate;
-  }
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Event& event : events_) {
-      if (!event.frame.ok()) continue;
-      const auto kind = KindOf(*event.frame);
-      if (kind.ok() && *kind == FrameKind::kFailure) return DecodeFailure(*event.frame);
+  // of first. So wait a moment for the others: a failure that a rank could still report says most;
+  // else the one that did not end by itself is the cause.
+  std::vector<size_t> ended = {rank};
+  const auto deadline = std::chrono::steady_clock::now() + kOthersEndWithin;
+  std::unique_lock lock(mutex_);
+  do {
+    for (; !events_.empty(); events_.pop_front()) {
+      const Event& event = events_.front();
+      if (!event.frame.ok()) {
+        ended.push_back(event.rank);
+      } else if (const auto kind = KindOf(*event.frame);
+                 kind.ok() && *kind == FrameKind::kFailure) {
+        return DecodeFailure(*event.frame);
+      }
     }
+  } while (ended.size() < ranks_.size() &&
+           arrived_.wait_until(lock, deadline, [this] { return !events_.empty(); }));
+  lock.unlock();
+  for (const size_t candidate : ended) {
+    const std::string cause = ranks_[candidate]->DescribeEnd();
+    if (!cause.empty()) return base::Unavailable("stage {} is gone: {}", candidate, cause);
   }
-  if (cause.empty()) return channel_status.WithContext(fmt::format("stage {} is gone", rank));
-  return base::Unavailable("stage {} is gone: {}", culprit, cause);
+  return channel_status.WithContext(fmt::format("stage {} is gone", rank));
 }
 
 }  // namespace longspan::runtime

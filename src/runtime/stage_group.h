@@ -76,6 +76,7 @@ class StageGroup {
     base::Result<Frame> frame;
   };
 
+  base::Status StartReaders();
   void ReadLoop(size_t rank);
   Event NextEvent();
   // The frame of the next event, if it is of a kind that is due; a failure otherwise.

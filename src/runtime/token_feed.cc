@@ -1,6 +1,7 @@
 #include "runtime/token_feed.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace longspan::runtime {
 namespace {
@@ -13,6 +14,17 @@ constexpr size_t kPlansKept = 1024;
 void TokenFeed::Publish(SampledTokens tokens) {
   recent_.push_back(std::move(tokens));
   if (recent_.size() > kPlansKept) recent_.pop_front();
+}
+
+base::Status TokenFeed::TakeArrived() {
+  while (channel_ != nullptr) {
+    const auto frame = channel_->ReceiveFor(std::chrono::nanoseconds(0));
+    // A closed channel shows where a token of it is needed.
+    if (!frame.ok()) return base::OkStatus();
+    LONGSPAN_ASSIGN_OR_RETURN(auto tokens, DecodeTokens(*frame));
+    Publish(std::move(tokens));
+  }
+  return base::OkStatus();
 }
 
 base::Result<int32_t> TokenFeed::Resolve(const plan::TokenSource& source) {

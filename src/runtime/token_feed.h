@@ -21,6 +21,10 @@ class TokenFeed {
 
   void Publish(SampledTokens tokens);
 
+  // Takes what has come over the channel so far. To be called with every plan: most tokens are
+  // never asked for here, and would fill the channel.
+  base::Status TakeArrived();
+
   // The token, waiting for it where it has not come yet. DataLoss for one that no plan has sampled.
   base::Result<int32_t> Resolve(const plan::TokenSource& source);
 

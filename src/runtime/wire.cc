@@ -39,6 +39,7 @@ Frame EncodeConfigure(const RankConfig& config) {
   writer.Write(config.kv_cache);
   writer.Write<uint8_t>(config.deterministic ? 1 : 0);
   writer.Write<uint8_t>(config.synthetic_kv ? 1 : 0);
+  writer.Write(config.epoch.value);
   writer.Write(config.stage);
   writer.Write(config.stages);
   writer.WriteVector<plan::LayerRange>(config.ranges);
@@ -62,6 +63,7 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.kv_cache = reader.Read<tensor::DType>();
   config.deterministic = reader.Read<uint8_t>() != 0;
   config.synthetic_kv = reader.Read<uint8_t>() != 0;
+  config.epoch.value = reader.Read<uint32_t>();
   config.stage = reader.Read<int32_t>();
   config.stages = reader.Read<int32_t>();
   config.ranges = reader.ReadVector<plan::LayerRange>();

@@ -11,13 +11,31 @@ namespace {
 // core.
 constexpr int kSpins = 2000;
 
-void PinThisThread(int core) {
+std::vector<int> ReadCores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(core, &set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
+    for (int core = 0; core < CPU_SETSIZE; ++core)
+      if (CPU_ISSET(core, &set)) cores.push_back(core);
+  }
+  if (cores.empty()) cores.push_back(0);
+  return cores;
+}
+
+// Read before any thread is pinned: a pinned thread, and those that it starts, see their own core
+// only.
+const std::vector<int> kStartCores = ReadCores();
+
+void SetAffinity(const std::vector<int>& cores) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int core : cores) CPU_SET(core, &set);
   // A refusal (a core taken away meanwhile) costs speed, never a result.
   (void)pthread_setaffinity_np(pthread_self(), sizeof(set), &set);
 }
+
+void PinThisThread(int core) { SetAffinity({core}); }
 
 template <typename T>
 void WaitWhileEqual(const std::atomic<T>& value, T old) {
@@ -37,19 +55,26 @@ ThreadPool::ThreadPool(const Options& options) {
     if (thread < static_cast<int>(options.cores.size())) PinThisThread(options.cores[thread]);
   };
   pin(0);
-  for (int thread = 1; thread < options.threads; ++thread) {
-    workers_.emplace_back([this, pin, thread] {
-      pin(thread);
-      WorkerLoop(thread);
-    });
-    // pin refers to options: the thread must have started before the constructor returns.
-    running_.fetch_add(1);
+  try {
+    for (int thread = 1; thread < options.threads; ++thread) {
+      workers_.emplace_back([this, pin, thread] {
+        pin(thread);
+        WorkerLoop(thread);
+      });
+      // pin refers to options: the thread must have started before the constructor returns.
+      running_.fetch_add(1);
+    }
+  } catch (...) {
+    StopWorkers();
+    throw;
   }
   for (int left = running_.load(); left != 0; left = running_.load())
     WaitWhileEqual(running_, left);
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { StopWorkers(); }
+
+void ThreadPool::StopWorkers() {
   stop_.store(true);
   round_.fetch_add(1);
   round_.notify_all();
@@ -96,20 +121,12 @@ void ThreadPool::TakeTasks(int thread) {
   }
 }
 
-std::vector<int> AllowedCores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) {
-    for (int core = 0; core < CPU_SETSIZE; ++core)
-      if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  if (cores.empty()) cores.push_back(0);
-  return cores;
-}
+const std::vector<int>& AllowedCores() { return kStartCores; }
+
+void UnpinThisThread() { SetAffinity(kStartCores); }
 
 std::vector<int> CoresOfRank(int rank, int ranks, int threads) {
-  const std::vector<int> cores = AllowedCores();
+  const std::vector<int>& cores = AllowedCores();
   if (int64_t{ranks} * threads > static_cast<int64_t>(cores.size())) return {};
   const auto begin = cores.begin() + int64_t{rank} * threads;
   return {begin, begin + threads};

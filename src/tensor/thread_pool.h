@@ -22,6 +22,8 @@ class ThreadPool : public Queue {
     std::vector<int> cores;
   };
 
+  // Throws std::system_error where the system gives it no more threads; nothing is left running
+  // then.
   explicit ThreadPool(const Options& options);
   ~ThreadPool() override;
   ThreadPool(const ThreadPool&) = delete;
@@ -48,6 +50,7 @@ class ThreadPool : public Queue {
   void Run(int64_t tasks, const void* body, Call call);
   void WorkerLoop(int thread);
   void TakeTasks(int thread);
+  void StopWorkers();
 
   std::vector<std::thread> workers_;
   const void* body_ = nullptr;
@@ -59,8 +62,12 @@ class ThreadPool : public Queue {
   std::atomic<bool> stop_{false};
 };
 
-// The cores that this process may run on, in order.
-std::vector<int> AllowedCores();
+// The cores that this process might run on when it started, in order.
+const std::vector<int>& AllowedCores();
+
+// Lets the calling thread run on any of them, where it inherited the core of the thread that
+// started it.
+void UnpinThisThread();
 
 // The cores of rank `rank` of `ranks` with `threads` threads each; empty (no pinning) where the
 // ranks together have more threads than there are cores.

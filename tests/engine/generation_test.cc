@@ -108,6 +108,41 @@ TEST(GenerationTest, MoreSequencesThanPagesAreServedInTurn) {
   EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
 }
 
+// Stage 0 hears of every token, also of those that no later plan refers to: more than a channel
+// holds.
+TEST(GenerationTest, ThousandsOfSingleTokensPassThroughTwoStages) {
+  const auto engine = Start(ModelFolder("rand-llama"), {.stages = 2});
+  const engine::Request request = {.prompt = {1}, .max_tokens = 1, .ignore_end_tokens = true};
+  for (int i = 0; i < 4200; ++i) Generate(*engine, request);
+  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+}
+
+// Aborts its own sequence while a token of it is being delivered.
+class AbortingSink : public engine::OutputSink {
+ public:
+  bool OnToken(plan::SequenceId sequence, const engine::TokenOutput&) override {
+    if (++tokens == 2) engine->Abort(sequence);
+    return true;
+  }
+  void OnFinish(plan::SequenceId, FinishReason why, const engine::SequenceTimes&) override {
+    reason = why;
+  }
+
+  engine::Engine* engine = nullptr;
+  int tokens = 0;
+  FinishReason reason = FinishReason::kLength;
+};
+
+TEST(GenerationTest, ASinkMayAbortItsOwnSequence) {
+  const auto engine = Start(ModelFolder("rand-llama"), {});
+  AbortingSink sink;
+  sink.engine = engine.get();
+  ASSERT_TRUE(engine->Submit({.prompt = {1, 2}, .ignore_end_tokens = true}, &sink).ok());
+  ASSERT_TRUE(engine->RunUntilIdle().ok());
+  EXPECT_EQ(sink.tokens, 2);
+  EXPECT_EQ(sink.reason, FinishReason::kAbort);
+}
+
 TEST(GenerationTest, LogprobsAreThoseOfScoring) {
   const auto engine = Start(ModelFolder("rand-qwen3"), {.stages = 2});
   const auto prompt = RandomIds(40, 320, 4);
@@ -122,6 +157,33 @@ TEST(GenerationTest, LogprobsAreThoseOfScoring) {
   const auto scores = Score(*engine, whole, positions);
   for (size_t i = 0; i < output.ids.size(); ++i)
     EXPECT_EQ(static_cast<float>(scores.next_logprobs[i]), output.logprobs[i]) << i;
+}
+
+// Two stages work on a prompt at once: the first one on the next chunk while the second one has the
+// last, also beside a sequence that decodes.
+TEST(GenerationTest, ChunksOverlapAndNeverWaitForTheLastStage) {
+  const auto engine = Start(ModelFolder("tiny-qwen3-moe"),
+                            {.backend = "cpu", .dtype = "f32", .stages = 2, .chunk_tokens = 128});
+  std::vector<engine::StepRecord> steps;
+  engine->set_step_observer([&](const engine::StepRecord& step) { steps.push_back(step); });
+  Generate(*engine,
+           {{.prompt = RandomIds(10, 1024, 1), .max_tokens = 30, .ignore_end_tokens = true},
+            {.prompt = RandomIds(2000, 1024, 2), .max_tokens = 1}});
+  int chunks = 0;
+  int overlapping = 0;
+  for (size_t i = 0; i + 1 < steps.size(); ++i) {
+    const auto is_prefill = [](const engine::StepRecord& step) {
+      return std::any_of(step.slices.begin(), step.slices.end(),
+                         [](const auto& slice) { return slice.prefill; });
+    };
+    if (!is_prefill(steps[i]) || !is_prefill(steps[i + 1])) continue;
+    ++chunks;
+    overlapping += steps[i + 1].stages[0].start < steps[i].stages[1].end ? 1 : 0;
+    // Waiting for a sampled token would show here.
+    EXPECT_LT(steps[i].stages[0].wait, 1'000'000) << i;
+  }
+  EXPECT_GE(chunks, 10);
+  EXPECT_EQ(overlapping, chunks);
 }
 
 }  // namespace

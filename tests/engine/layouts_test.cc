@@ -43,28 +43,19 @@ TEST_P(LayoutsTest, GiveTheSameBits) {
   const auto positions = SomePositions(c.length);
   Layout layout{.backend = c.backend, .dtype = c.dtype, .chunk_tokens = c.length, .threads = 2};
   const Scores want = Score(*Start(model, layout), ids, positions);
-  for (const int64_t chunk : {int64_t{1}, int64_t{7}, int64_t{64}, int64_t{100}, int64_t{512}}) {
-    // Single-token chunks are slow; their bits do not depend on the length.
-    const auto part = chunk == 1 ? std::min<int64_t>(c.length, 192) : c.length;
-    layout = {.backend = c.backend, .dtype = c.dtype, .chunk_tokens = chunk, .threads = 1};
-    if (part == c.length) {
-      ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
-    } else {
-      const std::vector<int32_t> head(ids.begin(), ids.begin() + part);
-      layout.chunk_tokens = part;
-      const Scores short_want = Score(*Start(model, layout), head, SomePositions(part));
-      layout.chunk_tokens = chunk;
-      ExpectSameBits(Score(*Start(model, layout), head, SomePositions(part)), short_want,
-                     layout.ToString());
-    }
+  for (const int64_t chunk : {1, 7, 64, 100, 512}) {
+    layout = {.backend = c.backend, .dtype = c.dtype, .chunk_tokens = chunk, .threads = 2};
+    ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
   }
   for (int stages = 2; stages <= std::min(4, c.layers); ++stages) {
-    layout = {.backend = c.backend,
-              .dtype = c.dtype,
-              .stages = stages,
-              .chunk_tokens = 100,
-              .page_size = 16};
-    ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+    for (const int64_t chunk : {100, 512}) {
+      layout = {.backend = c.backend,
+                .dtype = c.dtype,
+                .stages = stages,
+                .chunk_tokens = chunk,
+                .page_size = chunk == 100 ? 16 : 64};
+      ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+    }
   }
 }
 
@@ -98,6 +89,18 @@ TEST_P(CpuLayoutsTest, GiveTheSameBits) {
         Layout{
             .backend = "cpu", .dtype = GetParam(), .stages = 2, .chunk_tokens = 512, .threads = 2}})
     ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+}
+
+// The longest prompts, by the same rule.
+TEST(LongLayoutsTest, GiveTheSameBits) {
+  const auto model = ModelFolder("tiny-qwen3-moe");
+  const auto ids = RandomIds(16000, 1024, 13);
+  const auto positions = SomePositions(16000);
+  const Scores want =
+      Score(*Start(model, {.backend = "cpu", .dtype = "f32", .chunk_tokens = 2048, .threads = 2}),
+            ids, positions);
+  const Layout layout{.backend = "cpu", .dtype = "f32", .stages = 2, .chunk_tokens = 500};
+  ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, CpuLayoutsTest, ::testing::Values("f32", "bf16"));
