@@ -121,7 +121,7 @@ base::Result<ChatTemplate> ChatTemplate::Load(const fs::path& model_dir) {
   return result;
 }
 
-base::Result<ChatTemplate> ChatTemplate::Parse(std::string source, std::string bos_token,
+base::Result<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::string bos_token,
                                                std::string eos_token) {
   ChatTemplate result;
   LONGSPAN_ASSIGN_OR_RETURN(result.default_, JinjaTemplate::Parse(source));

@@ -46,7 +46,7 @@ class ChatTemplate {
 
   // Parses `source`. InvalidArgument for a syntax error, Unimplemented for a construct, filter or
   // test that the engine lacks; both name the line.
-  static base::Result<ChatTemplate> Parse(std::string source, std::string bos_token,
+  static base::Result<ChatTemplate> Parse(std::string_view source, std::string bos_token,
                                           std::string eos_token);
 
   // The prompt text. Special tokens are part of it, so it is to be tokenised without adding any.

@@ -1,5 +1,3 @@
-#include "text/jinja/template.h"
-
 #include <map>
 #include <random>
 
@@ -7,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "text/chat_template_test_support.h"
+#include "text/jinja/template.h"
 
 namespace longspan::text {
 namespace {

@@ -97,8 +97,9 @@ class StepList {
 
  private:
   Status AppendSplit(Result<SplitStep> step) {
-    if (step.ok()) steps_.emplace_back(std::move(step).value());
-    return step.status();
+    LONGSPAN_RETURN_IF_ERROR(step.status());
+    steps_.emplace_back(std::move(step).value());
+    return {};
   }
 
   Status AppendByteLevel(JsonObject byte_level) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "text/jinja/error.h"
 #include "text/jinja/filters.h"
@@ -133,8 +134,8 @@ ExpressionPtr ExpressionParser::ParseNot() {
 
 ExpressionPtr ExpressionParser::ParseCompare() {
   static constexpr std::array<std::string_view, 6> kOperators = {"==", "!=", "<", "<=", ">", ">="};
-  ExpressionPtr first = ParseSum();
-  ExpressionPtr node;
+  ExpressionPtr node = ParseSum();
+  bool comparing = false;
   while (true) {
     std::string comparison;
     for (const std::string_view candidate : kOperators)
@@ -146,14 +147,14 @@ ExpressionPtr ExpressionParser::ParseCompare() {
     }
     if (comparison.empty()) break;
     Next();
-    if (node == nullptr) {
-      node = New(ExpressionKind::kCompare, first->line);
+    if (!std::exchange(comparing, true)) {
+      ExpressionPtr first = std::exchange(node, New(ExpressionKind::kCompare, node->line));
       Add(node.get(), std::move(first));
     }
     node->operators.push_back(std::move(comparison));
     Add(node.get(), ParseSum());
   }
-  return node == nullptr ? std::move(first) : std::move(node);
+  return node;
 }
 
 ExpressionPtr ExpressionParser::ParseSum() {
