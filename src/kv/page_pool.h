@@ -15,7 +15,7 @@ using PageId = int32_t;
 
 // Pages needed for so many tokens.
 constexpr int64_t PagesFor(int64_t tokens, int page_size) {
-  return (tokens + page_size - 1) / page_size;
+  return tokens / page_size + (tokens % page_size != 0);
 }
 
 // Hands out pages and counts their users. A plain value of one thread: it knows nothing of the

@@ -48,6 +48,7 @@ TEST(PagePoolDeathTest, ReleasingTwiceAborts) {
 TEST(PagePoolTest, PagesForRoundsUp) {
   EXPECT_EQ(PagesFor(0, 64), 0);
   EXPECT_EQ(PagesFor(1, 64), 1);
+  EXPECT_EQ(PagesFor(INT64_MAX, 64), int64_t{1} << 57);
   EXPECT_EQ(PagesFor(64, 64), 1);
   EXPECT_EQ(PagesFor(65, 64), 2);
 }
