@@ -1,0 +1,190 @@
+// The parts that a stage is made of, each alone: page tables, residual buffers, tokens, capacity.
+#include <cstring>
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "backend/reference/reference_backend.h"
+#include "comm/in_process/in_process.h"
+#include "runtime/residual_slots.h"
+#include "runtime/stage_group.h"
+#include "runtime/step_tables.h"
+#include "runtime/token_feed.h"
+
+namespace longspan::runtime {
+namespace {
+
+using plan::TokenSource;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+plan::Slice SliceOf(int64_t sequence, int64_t begin, int64_t tokens,
+                    std::vector<kv::PageId> pages) {
+  return {.sequence = {sequence},
+          .begin = begin,
+          .tokens = std::vector<TokenSource>(static_cast<size_t>(tokens), TokenSource::Literal(1)),
+          .new_pages = std::move(pages)};
+}
+
+plan::SequenceStart StartOf(int64_t sequence) { return {.sequence = {sequence}}; }
+
+TEST(SequencePagesTest, SlicesBecomePositionsSlotsAndAPageTable) {
+  SequencePages pages(4, 16);
+  const auto tables = pages.Apply({.started = {StartOf(1), StartOf(2)},
+                                   .slices = {SliceOf(1, 0, 5, {7, 2}), SliceOf(2, 0, 2, {9})}});
+  ASSERT_TRUE(tables.ok()) << tables.status().message();
+  EXPECT_EQ(tables->rows, 7);
+  EXPECT_EQ(tables->slices, 2);
+  EXPECT_EQ(tables->max_kv_length, 5);
+  EXPECT_EQ(tables->max_pages, 2);
+  EXPECT_THAT(tables->positions, ElementsAre(0, 1, 2, 3, 4, 0, 1));
+  EXPECT_THAT(tables->slots, ElementsAre(28, 29, 30, 31, 8, 36, 37));
+  EXPECT_THAT(tables->slice_row_begin, ElementsAre(0, 5, 7));
+  EXPECT_THAT(tables->page_table, ElementsAre(7, 2, 9, 0));
+  // The next step goes on where this one ended; a new page only where it is needed.
+  const auto next = pages.Apply({.slices = {SliceOf(1, 5, 1, {})}});
+  ASSERT_TRUE(next.ok());
+  EXPECT_THAT(next->slots, ElementsAre(9));
+  EXPECT_THAT(next->page_table, ElementsAre(7, 2));
+}
+
+TEST(SequencePagesTest, ReleasedSequencesAreForgotten) {
+  SequencePages pages(4, 16);
+  ASSERT_TRUE(pages.Apply({.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 1, {0})}}).ok());
+  EXPECT_EQ(pages.sequences(), 1);
+  // Its page goes to another one in the same plan.
+  ASSERT_TRUE(
+      pages.Apply({.released = {{1}}, .started = {StartOf(2)}, .slices = {SliceOf(2, 0, 1, {0})}})
+          .ok());
+  EXPECT_EQ(pages.sequences(), 1);
+  EXPECT_THAT(pages.Apply({.slices = {SliceOf(1, 1, 1, {})}}).status().message(),
+              HasSubstr("sequence 1, which was not started"));
+}
+
+TEST(SequencePagesTest, WhatNoLeaderSendsIsRefused) {
+  SequencePages pages(4, 16);
+  EXPECT_THAT(pages.Apply({.slices = {SliceOf(1, 0, 1, {0})}}).status().message(),
+              HasSubstr("not started"));
+  for (const kv::PageId page : {-1, 16}) {
+    EXPECT_THAT(pages.Apply({.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 1, {page})}})
+                    .status()
+                    .message(),
+                HasSubstr("cache of 16 pages"));
+  }
+  EXPECT_THAT(
+      pages.Apply({.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 5, {0})}}).status().message(),
+      HasSubstr("pages for 4 tokens"));
+}
+
+std::unique_ptr<ResidualSlots> MakeSlots(int count) {
+  auto slots = ResidualSlots::Create(backend::reference::ReferenceBackend(), count, 4, 8,
+                                     tensor::DType::kF32);
+  EXPECT_TRUE(slots.ok());
+  return std::move(slots).value();
+}
+
+TEST(ResidualSlotsTest, AreUsedInTurnAndWaitedFor) {
+  const auto slots = MakeSlots(2);
+  EXPECT_EQ(slots->Acquire().value(), 0);
+  EXPECT_EQ(slots->Acquire().value(), 1);
+  EXPECT_NE(slots->Rows(0, 4).raw(), slots->Rows(1, 4).raw());
+  EXPECT_EQ(slots->Rows(1, 3).size(0), 3);
+  std::thread releasing([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    slots->Release(0, {});
+  });
+  EXPECT_EQ(slots->Acquire().value(), 0);
+  releasing.join();
+}
+
+TEST(ResidualSlotsTest, ABufferIsHeldUntilItsSendIsDone) {
+  const auto slots = MakeSlots(1);
+  auto [here, there] = comm::CreateInProcessLinkPair();
+  EXPECT_EQ(slots->Acquire().value(), 0);
+  const tensor::View rows = slots->Rows(0, 1);
+  slots->Release(0, here->Send(1, std::span(static_cast<const std::byte*>(rows.raw()),
+                                            static_cast<size_t>(rows.bytes()))));
+  std::vector<std::byte> received(static_cast<size_t>(rows.bytes()));
+  std::atomic<bool> asked = false;
+  std::thread receiving([&, &peer = there] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    asked = true;
+    EXPECT_TRUE(peer->Receive(1, received).Wait().ok());
+  });
+  EXPECT_TRUE(slots->Acquire().ok());
+  EXPECT_TRUE(asked) << "acquired before the send was done";
+  receiving.join();
+  // An error of the send is told to who wants the buffer next.
+  slots->Release(0, comm::Transfer::Done(base::Unavailable("the next stage is gone")));
+  EXPECT_EQ(slots->Acquire().status().message(), "the next stage is gone");
+}
+
+TEST(ResidualSlotsTest, CancelWakesWhoWaits) {
+  const auto slots = MakeSlots(1);
+  EXPECT_TRUE(slots->Acquire().ok());
+  std::thread cancelling([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    slots->Cancel();
+  });
+  EXPECT_EQ(slots->Acquire().status().code(), base::StatusCode::kAborted);
+  cancelling.join();
+}
+
+TEST(TokenFeedTest, LiteralsAreTheirOwnTokens) {
+  TokenFeed feed(nullptr);
+  EXPECT_EQ(feed.Resolve(TokenSource::Literal(5)).value(), 5);
+}
+
+TEST(TokenFeedTest, OneStageFindsWhatItHasPublished) {
+  TokenFeed feed(nullptr);
+  feed.Publish({{1}, {10, -1}});
+  feed.Publish({{3}, {30}});
+  EXPECT_EQ(feed.Resolve(TokenSource::Sampled({1}, 0)).value(), 10);
+  EXPECT_EQ(feed.Resolve(TokenSource::Sampled({3}, 0)).value(), 30);
+  for (const auto& source : {TokenSource::Sampled({1}, 1), TokenSource::Sampled({1}, 2),
+                             TokenSource::Sampled({2}, 0), TokenSource::Sampled({4}, 0)})
+    EXPECT_EQ(feed.Resolve(source).status().code(), base::StatusCode::kDataLoss);
+}
+
+TEST(TokenFeedTest, TheFirstStageWaitsForTheLast) {
+  auto [last, first] = comm::CreateInProcessChannelPair();
+  TokenFeed feed(first.get());
+  ASSERT_TRUE(last->Send(EncodeTokens({{1}, {10}})).ok());
+  std::thread sending([&, &channel = last] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    EXPECT_TRUE(channel->Send(EncodeTokens({{2}, {-1, 20}})).ok());
+  });
+  EXPECT_EQ(feed.Resolve(TokenSource::Sampled({2}, 1)).value(), 20);
+  EXPECT_EQ(feed.Resolve(TokenSource::Sampled({1}, 0)).value(), 10);
+  sending.join();
+  last->Close();
+  EXPECT_EQ(feed.Resolve(TokenSource::Sampled({3}, 0)).status().code(),
+            base::StatusCode::kUnavailable);
+}
+
+constexpr int64_t kMib = 1 << 20;
+
+std::vector<RankReady> TwoRanks() {
+  return {{.kv_bytes_per_page = 2 * kMib, .available_bytes = 100 * kMib},
+          {.kv_bytes_per_page = 3 * kMib, .available_bytes = 90 * kMib}};
+}
+
+TEST(ChoosePagesTest, TakesAShareOfWhatTheTightestRankSees) {
+  // Both live in one host's memory: a page costs 5 MiB of the 90.
+  EXPECT_EQ(ChoosePages({.memory_fraction = 0.5}, TwoRanks(), 64).value(), 9);
+  EXPECT_EQ(ChoosePages({.memory_fraction = 1, .most_tokens = 129}, TwoRanks(), 64).value(), 3);
+}
+
+TEST(ChoosePagesTest, GivesWhatWasAskedForOrSaysWhatFits) {
+  EXPECT_EQ(ChoosePages({.max_total_tokens = 65}, TwoRanks(), 64).value(), 2);
+  EXPECT_EQ(ChoosePages({.max_total_tokens = 18 * 64}, TwoRanks(), 64).value(), 18);
+  const auto refused = ChoosePages({.max_total_tokens = 18 * 64 + 1}, TwoRanks(), 64);
+  EXPECT_EQ(refused.status().code(), base::StatusCode::kResourceExhausted);
+  EXPECT_THAT(refused.status().message(), HasSubstr("ask for at most 1152"));
+  EXPECT_THAT(ChoosePages({.memory_fraction = 0.05}, TwoRanks(), 64).status().message(),
+              HasSubstr("not enough for one page of 64 tokens"));
+}
+
+}  // namespace
+}  // namespace longspan::runtime
