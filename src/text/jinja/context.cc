@@ -53,14 +53,14 @@ Value JinjaContext::Dict(std::vector<std::pair<Value, Value>> entries) {
   std::vector<std::pair<Value, Value>> unique;
   unique.reserve(entries.size());
   CountBytes(entries.size() * entries.size() + entries.size() * 2 * sizeof(Value));
-  for (auto& [key, value] : entries) {
+  for (std::pair<Value, Value>& entry : entries) {
     Value* existing = nullptr;
-    for (auto& [other, other_value] : unique)
-      if (ValuesEqual(key, other)) existing = &other_value;
+    for (auto& [key, value] : unique)
+      if (ValuesEqual(entry.first, key)) existing = &value;
     if (existing != nullptr)
-      *existing = std::move(value);
+      *existing = std::move(entry.second);
     else
-      unique.emplace_back(std::move(key), std::move(value));
+      unique.push_back(std::move(entry));
   }
   return Checked(Value::Dict(std::move(unique)));
 }
