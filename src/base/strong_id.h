@@ -13,6 +13,8 @@ struct StrongId {
   using ValueType = T;
   T value = 0;
 
+  // clang-tidy 14 takes the 0 that results are compared with for a pointer.
+  // NOLINTNEXTLINE(modernize-use-nullptr)
   friend constexpr auto operator<=>(const StrongId&, const StrongId&) = default;
 };
 

@@ -36,7 +36,7 @@ class Engine {
 
   // Ends a sequence wherever it is; its sink gets OnFinish(kAbort). Unknown ones (finished already)
   // are ignored.
-  void Abort(plan::SequenceId sequence);
+  void Abort(plan::SequenceId id);
 
   // Called with every computed step, when all stages have reported it.
   void set_step_observer(std::function<void(const StepRecord&)> observer) {

@@ -56,9 +56,12 @@ class OutputSink {
 
   // The prompt's first `done` tokens are computed.
   virtual void OnPrefill(plan::SequenceId /*sequence*/, int64_t /*done*/, int64_t /*total*/) {}
+  // What is handed over is the sink's to keep.
+  // NOLINTBEGIN(performance-unnecessary-value-param)
   virtual void OnScore(plan::SequenceId /*sequence*/, ScoreOutput /*score*/) {}
   virtual void OnHidden(plan::SequenceId /*sequence*/, int32_t /*depth*/,
                         std::vector<float> /*values*/) {}
+  // NOLINTEND(performance-unnecessary-value-param)
   // False ends the sequence here (a stop string was found).
   virtual bool OnToken(plan::SequenceId /*sequence*/, const TokenOutput& /*token*/) { return true; }
   virtual void OnFinish(plan::SequenceId /*sequence*/, FinishReason /*reason*/,

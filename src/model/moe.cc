@@ -44,7 +44,8 @@ class Moe : public FeedForward {
     const tensor::View expert_begin = scratch.Take(DType::kI32, {spec_.experts + 1});
     const tensor::View source_rows = scratch.Take(DType::kI32, {pairs});
     const tensor::View places = scratch.Take(DType::kI32, {rows, choices});
-    const tensor::View gate_up = scratch.Take(x.dtype(), {pairs, 2 * spec_.intermediate_size});
+    const tensor::View gate_up =
+        scratch.Take(x.dtype(), {pairs, int64_t{2} * spec_.intermediate_size});
     const tensor::View gated = scratch.Take(x.dtype(), {pairs, spec_.intermediate_size});
     const tensor::View sorted_out = scratch.Take(x.dtype(), {pairs, hidden_});
 
@@ -83,7 +84,8 @@ class Moe : public FeedForward {
     const int64_t pairs = rows * spec_.experts_per_token;
     const int64_t element = tensor::SizeOf(compute);
     return padded(4 * rows * spec_.experts) + 4 * padded(4 * pairs) +
-           padded(4 * (spec_.experts + 1)) + padded(2 * pairs * spec_.intermediate_size * element) +
+           padded(int64_t{4} * (spec_.experts + 1)) +
+           padded(2 * pairs * spec_.intermediate_size * element) +
            padded(pairs * spec_.intermediate_size * element) + padded(pairs * hidden_ * element);
   }
 

@@ -47,7 +47,7 @@ base::Status ComputePlans(PlanIntake& intake, Stage& stage, comm::Channel& leade
 base::Status ApplyPlans(const RankConfig& config, const RankLinks& links, Stage& stage,
                         int64_t pages) {
   PlanIntake intake(config, pages, links, stage.residual_slots());
-  const base::Status status =
+  base::Status status =
       WithoutExceptions([&] { return ComputePlans(intake, stage, *links.leader); });
   // Now, since the end of the intake closes the channel.
   TellLeader(links, status);

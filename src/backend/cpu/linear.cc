@@ -111,7 +111,7 @@ void Linear(tensor::ExecutionContext& context, const ops::LinearArgs& args) {
                         .out = args.out,
                         .partial_sums = TakePartialSums(scope, pool.threads()),
                         .kernels = &ActiveKernels()};
-  const TaskGrid grid = CutProduct(args.x.size(0), weight, 4 * pool.threads());
+  const TaskGrid grid = CutProduct(args.x.size(0), weight, int64_t{4} * pool.threads());
   pool.ParallelFor(grid.tasks(), [&](int64_t task, int thread) {
     RunTask(product, weight, grid, 0, task, thread);
   });
@@ -130,7 +130,7 @@ void GroupedLinear(tensor::ExecutionContext& context, const ops::GroupedLinearAr
   // The experts' tasks behind each other: uneven loads are evened out by taking one at a time.
   const auto* begin = args.expert_begin.data<int32_t>();
   auto* task_begin = scope.Take(DType::kI64, {experts + 1}).data<int64_t>();
-  const int64_t wanted = DivideUp(4 * pool.threads(), experts);
+  const int64_t wanted = DivideUp(int64_t{4} * pool.threads(), experts);
   const auto grid_of = [&](int64_t expert) {
     return CutProduct(begin[expert + 1] - begin[expert], Packed(*args.weights[expert]), wanted);
   };

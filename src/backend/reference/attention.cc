@@ -58,10 +58,15 @@ void AddBlock(const double* scores, const PagedHead& values, int64_t begin, int6
   AddWeightedRows(weights, rows, count, sum.values, values.head_dim);
 }
 
+struct PagedKv {
+  PagedHead keys;
+  PagedHead values;
+};
+
 // Positions [0, length) for one query head. `scratch` is of AttentionScratchDoubles.
-void Attend(const float* query, const PagedHead& keys, const PagedHead& values, int64_t length,
-            double scale, double* scratch, float* out) {
-  const int64_t head_dim = keys.head_dim;
+void Attend(const float* query, const PagedKv& kv, int64_t length, double scale, double* scratch,
+            float* out) {
+  const int64_t head_dim = kv.keys.head_dim;
   double* wide_query = scratch;
   std::copy_n(query, head_dim, wide_query);
   RunningSoftmax sum = {.values = scratch + head_dim};
@@ -70,8 +75,8 @@ void Attend(const float* query, const PagedHead& keys, const PagedHead& values, 
   for (int64_t begin = 0; begin < length; begin += kBlock) {
     const int64_t end = std::min(length, begin + kBlock);
     for (int64_t position = begin; position < end; ++position)
-      scores[position - begin] = scale * Dot(wide_query, keys.at(position), head_dim);
-    AddBlock(scores, values, begin, end, sum);
+      scores[position - begin] = scale * Dot(wide_query, kv.keys.at(position), head_dim);
+    AddBlock(scores, kv.values, begin, end, sum);
   }
   for (int64_t d = 0; d < head_dim; ++d) out[d] = static_cast<float>(sum.values[d] / sum.weights);
 }
@@ -116,9 +121,9 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
                        args.tables.page_table.row<int32_t>(SliceOfRow(args.tables, row)),
                        cache.size(2), cache.size(3)};
     };
-    Attend(args.queries.row<float>(row) + head * args.queries.stride(1), paged(args.key_cache),
-           paged(args.value_cache), positions[row] + int64_t{1}, args.scale, scratch.of(thread),
-           args.out.row<float>(row) + head * args.out.stride(1));
+    Attend(args.queries.row<float>(row) + head * args.queries.stride(1),
+           {paged(args.key_cache), paged(args.value_cache)}, positions[row] + int64_t{1},
+           args.scale, scratch.of(thread), args.out.row<float>(row) + head * args.out.stride(1));
   });
 }
 

@@ -98,9 +98,9 @@ Value Map(JinjaContext& context, const Value& value, const Arguments& arguments)
     const BoundArguments bound("map", arguments, {"attribute", "default"}, 1);
     for (const Value& item : Iterate(context, value)) {
       context.CountStep();
-      Value found = Lookup(context, item, bound.At(0));
+      const Value found = Lookup(context, item, bound.At(0));
       const bool falls_back = found.is_undefined() && bound.Has(1) && !bound.At(1).is_none();
-      mapped.push_back(falls_back ? bound.At(1) : std::move(found));
+      mapped.push_back(falls_back ? bound.At(1) : found);
     }
     return context.Iterator(std::move(mapped));
   }

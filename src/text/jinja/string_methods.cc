@@ -205,7 +205,7 @@ Value Index(JinjaContext& context, const std::string& text, const Arguments& arg
 Value Count(JinjaContext& context, const std::string& text, const Arguments& arguments) {
   const auto part = BoundArguments("count", arguments, {"sub"}, 1).Text(0).value_or("");
   context.CountBytes(text.size());
-  if (part.empty()) return Value::Int(static_cast<Integer>(CountCharacters(text) + 1));
+  if (part.empty()) return Value::Int(static_cast<Integer>(CountCharacters(text)) + 1);
   return Value::Int(static_cast<Integer>(SplitAt(text, part, -1).size() - 1));
 }
 

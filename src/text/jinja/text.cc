@@ -277,8 +277,9 @@ std::string FloatRepr(double value) {
   if (exponent < 0)
     return sign + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1)
-    return sign + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  const auto whole = static_cast<size_t>(exponent + 1);
+    return sign + digits +
+           std::string(static_cast<size_t>(exponent) + 1 - static_cast<size_t>(count), '0') + ".0";
+  const auto whole = static_cast<size_t>(exponent) + 1;
   return sign + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 

@@ -57,9 +57,9 @@ class Value {
 
   static Value Undefined(std::string why);
   static Value None() { return Value(ValueKind::kNone); }
-  static Value Bool(bool value);
-  static Value Int(Integer value);
-  static Value Float(double value);
+  static Value Bool(bool flag);
+  static Value Int(Integer number);
+  static Value Float(double number);
   // Strings and containers that templates make come from JinjaContext, which counts them.
   static Value String(std::string text);
   static Value Markup(std::string text);
