@@ -23,6 +23,7 @@ base::Result<std::vector<std::vector<int32_t>>> ReadIdLists(const std::filesyste
 
 // The prompt of a conversation (the form of interfaces: messages, tools, add_generation_prompt,
 // kwargs), as the model's own chat template renders it.
-base::Result<std::string> RenderChat(const std::filesystem::path& model_dir, std::string_view json);
+base::Result<std::string> RenderChat(const std::filesystem::path& model_dir,
+                                     std::string_view conversation);
 
 }  // namespace longspan::apps
