@@ -80,7 +80,7 @@ base::Result<std::vector<std::vector<int32_t>>> ReadIdLists(const std::filesyste
 }
 
 base::Result<std::string> RenderChat(const std::filesystem::path& model_dir,
-                                     std::string_view text) {
+                                     std::string_view conversation) {
   LONGSPAN_ASSIGN_OR_RETURN(const text::ChatRequest request, text::ParseChatRequest(conversation));
   LONGSPAN_ASSIGN_OR_RETURN(const auto chat_template, text::ChatTemplate::Load(model_dir));
   return chat_template.Render(request);
