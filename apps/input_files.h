@@ -16,7 +16,7 @@ base::Result<std::string> ReadInputFile(const std::filesystem::path& path);
 
 // A JSON array of token ids, or an array of such arrays: one list per prompt. DataLoss for anything
 // else.
-base::Result<std::vector<std::vector<int32_t>>> ParseIdLists(std::string_view json);
+base::Result<std::vector<std::vector<int32_t>>> ParseIdLists(std::string_view text);
 
 // ReadInputFile, then ParseIdLists; messages name the file.
 base::Result<std::vector<std::vector<int32_t>>> ReadIdLists(const std::filesystem::path& path);
