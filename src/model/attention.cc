@@ -63,12 +63,10 @@ void Attention::Forward(const Step& step, const tensor::ConstView& x, const Laye
         step.context, step.ops.rope,
         {.x = heads, .cosines = step.cosines, .sines = step.sines, .pairs = spec_.rope.pairs});
   }
-  ops::Dispatch(step.context, step.ops.kv_write,
-                {.keys = keys,
-                 .values = values,
-                 .slots = step.tables.slots,
-                 .key_cache = cache.keys,
-                 .value_cache = cache.values});
+  ops::Dispatch(step.context, step.ops.cache_write,
+                {.x = keys, .slots = step.tables.slots, .cache = cache.keys});
+  ops::Dispatch(step.context, step.ops.cache_write,
+                {.x = values, .slots = step.tables.slots, .cache = cache.values});
 
   const tensor::View heads = scratch.Take(x.dtype(), {rows, query_size});
   ops::Dispatch(step.context, step.ops.attention,

@@ -20,7 +20,7 @@ bool OwnsMoe(const spec::ModelSpec& model, const StagePart& part) {
 std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart& part) {
   using enum ops::OpKind;
   std::vector<ops::OpKind> needed = {kRmsNorm, kAdd,     kLinear,    kRopeTable,
-                                     kRope,    kKvWrite, kAttention, kSiluMul};
+                                     kRope,    kCacheWrite, kAttention, kSiluMul};
   if (part.embedding) needed.push_back(kEmbedding);
   if (OwnsMoe(model, part))
     needed.insert(needed.end(), {kRouter, kExpertOrder, kGroupedLinear, kExpertCombine});

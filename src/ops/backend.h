@@ -34,6 +34,13 @@ struct WorkspaceShape {
   int64_t max_columns = 0;  // of any x in a product
   int64_t experts = 0;
   int64_t experts_per_token = 0;
+  // Latent attention: dimensions of the latent and of the rope key of a token.
+  int64_t latent_rank = 0;
+  int64_t latent_rope_dim = 0;
+  // Index selection.
+  int64_t index_heads = 0;
+  int64_t index_dim = 0;
+  int64_t index_top_k = 0;
 };
 
 // Stateless but for the device; thread-safe. The types that ops may be used with: activations,

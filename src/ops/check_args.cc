@@ -1,35 +1,10 @@
-// Shape checks of every op: a mismatch is a programmer's mistake and aborts with the shapes.
+// Shape checks of the ops: a mismatch is a programmer's mistake and aborts with the shapes.
+#include "ops/check_shapes.h"
 #include "ops/op_table.h"
 
 namespace longspan::ops {
-namespace {
-
 using tensor::ConstView;
 using tensor::DType;
-
-bool IsFloat(const ConstView& view) {
-  return view.dtype() == DType::kF32 || view.dtype() == DType::kBf16;
-}
-
-void CheckTable(const ConstView& view, DType dtype, int64_t entries, const char* name) {
-  LONGSPAN_CHECK(view.dtype() == dtype && view.elements() >= entries && view.contiguous(),
-                 "{} needs {} entries of {}", name, entries, tensor::DTypeName(dtype));
-}
-
-bool SameShape(const ConstView& a, const ConstView& b) {
-  if (a.rank() != b.rank() || a.dtype() != b.dtype()) return false;
-  for (int i = 0; i < a.rank(); ++i)
-    if (a.size(i) != b.size(i)) return false;
-  return true;
-}
-
-void CheckCaches(const ConstView& keys, const ConstView& values) {
-  LONGSPAN_CHECK(keys.rank() == 4 && SameShape(keys, values) && IsFloat(keys) &&
-                     keys.contiguous() && values.contiguous(),
-                 "the caches are dense [pages, kv_heads, page_size, head_dim]");
-}
-
-}  // namespace
 
 void CheckArgs(const EmbeddingArgs& args) {
   CheckTable(args.tokens, DType::kI32, args.out.size(0), "tokens");
@@ -47,6 +22,13 @@ void CheckArgs(const RmsNormArgs& args) {
   LONGSPAN_CHECK(SameShape(args.x, args.out) && IsFloat(args.x) && args.x.rank() >= 2,
                  "rms_norm needs x and out alike");
   CheckTable(args.weight, DType::kF32, args.x.size(args.x.rank() - 1), "weight");
+}
+
+void CheckArgs(const LayerNormArgs& args) {
+  LONGSPAN_CHECK(SameShape(args.x, args.out) && IsFloat(args.x) && args.x.rank() == 2,
+                 "layer_norm needs x and out alike");
+  CheckTable(args.weight, DType::kF32, args.x.size(1), "weight");
+  CheckTable(args.bias, DType::kF32, args.x.size(1), "bias");
 }
 
 void CheckArgs(const AddArgs& args) {
@@ -79,31 +61,26 @@ void CheckArgs(const RopeArgs& args) {
                  "rope: tables of {} pairs for heads of {}", args.cosines.size(1), args.x.size(2));
 }
 
-void CheckArgs(const KvWriteArgs& args) {
-  CheckCaches(args.key_cache, args.value_cache);
-  CheckTable(args.slots, DType::kI64, args.keys.size(0), "slots");
-  LONGSPAN_CHECK(SameShape(args.keys, args.values) && IsFloat(args.keys) && args.keys.rank() == 3 &&
-                     args.keys.size(1) == args.key_cache.size(1) &&
-                     args.keys.size(2) == args.key_cache.size(3),
-                 "kv_write: keys of [{}, {}, {}]", args.keys.size(0), args.keys.size(1),
-                 args.keys.size(2));
+void CheckArgs(const CacheWriteArgs& args) {
+  CheckCache(args.cache);
+  CheckTable(args.slots, DType::kI64, args.x.size(0), "slots");
+  LONGSPAN_CHECK(IsFloat(args.x) && args.x.rank() == 3 && args.x.size(1) == args.cache.size(1) &&
+                     args.x.size(2) == args.cache.size(3),
+                 "cache_write: rows of [{}, {}, {}]", args.x.size(0), args.x.size(1),
+                 args.x.size(2));
 }
 
 void CheckArgs(const AttentionArgs& args) {
-  CheckCaches(args.key_cache, args.value_cache);
+  CheckCache(args.key_cache);
+  LONGSPAN_CHECK(SameShape(args.key_cache, args.value_cache) && args.value_cache.contiguous(),
+                 "attention: the caches are alike");
   LONGSPAN_CHECK(SameShape(args.queries, args.out) && IsFloat(args.queries) &&
                      args.queries.rank() == 3 && args.queries.size(2) == args.key_cache.size(3) &&
                      args.queries.size(1) % args.key_cache.size(1) == 0 &&
                      args.queries.size(0) == args.tables.rows,
                  "attention: queries of [{}, {}, {}]", args.queries.size(0), args.queries.size(1),
                  args.queries.size(2));
-  CheckTable(args.tables.positions, DType::kI32, args.tables.rows, "positions");
-  CheckTable(args.tables.slice_row_begin, DType::kI32, args.tables.slices + 1, "slice_row_begin");
-  LONGSPAN_CHECK(
-      args.tables.page_table.dtype() == DType::kI32 && args.tables.page_table.rank() == 2 &&
-          args.tables.page_table.size(0) >= args.tables.slices &&
-          args.tables.page_table.size(1) * args.key_cache.size(2) >= args.tables.max_kv_length,
-      "attention: the page table is too small for {} tokens", args.tables.max_kv_length);
+  CheckPagedTables(args.tables, args.key_cache.size(2));
 }
 
 void CheckArgs(const SiluMulArgs& args) {
@@ -120,6 +97,14 @@ void CheckArgs(const RouterArgs& args) {
                      args.expert_ids.size(1) == args.expert_weights.size(1) &&
                      args.logits.size(0) == args.expert_ids.size(0),
                  "router: {} of {} experts", args.expert_ids.size(1), args.logits.size(1));
+  const int64_t experts = args.logits.size(1);
+  LONGSPAN_CHECK(args.groups >= 1 && experts % args.groups == 0 && args.groups_kept >= 1 &&
+                     args.groups_kept <= args.groups &&
+                     args.expert_ids.size(1) <= experts / args.groups * args.groups_kept,
+                 "router: {} of {} groups", args.groups_kept, args.groups);
+  if (!args.bias.empty()) CheckTable(args.bias, DType::kF32, experts, "bias");
+  if (args.scoring == spec::ExpertScoring::kSoftmax)
+    LONGSPAN_CHECK(args.bias.empty() && args.groups == 1, "router: softmax has no bias or groups");
 }
 
 void CheckArgs(const ExpertOrderArgs& args) {

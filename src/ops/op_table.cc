@@ -7,16 +7,20 @@ namespace longspan::ops {
 
 std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector<OpKind>& needed) {
   // In the order of OpKind.
-  const std::array<std::pair<std::string_view, bool>, 17> offered = {{
+  const std::array<std::pair<std::string_view, bool>, 21> offered = {{
       {"embedding", table.embedding != nullptr},
       {"gather_rows", table.gather_rows != nullptr},
       {"rms_norm", table.rms_norm != nullptr},
+      {"layer_norm", table.layer_norm != nullptr},
       {"add", table.add != nullptr},
       {"linear", table.linear != nullptr},
+      {"head_linear", table.head_linear != nullptr},
       {"rope_table", table.rope_table != nullptr},
       {"rope", table.rope != nullptr},
-      {"kv_write", table.kv_write != nullptr},
+      {"cache_write", table.cache_write != nullptr},
       {"attention", table.attention != nullptr},
+      {"latent_attention", table.latent_attention != nullptr},
+      {"index_select", table.index_select != nullptr},
       {"silu_mul", table.silu_mul != nullptr},
       {"router", table.router != nullptr},
       {"expert_order", table.expert_order != nullptr},

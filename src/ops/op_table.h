@@ -6,10 +6,14 @@
 
 #include "ops/add.h"
 #include "ops/attention.h"
+#include "ops/cache_write.h"
 #include "ops/embedding.h"
 #include "ops/experts.h"
 #include "ops/gather_rows.h"
-#include "ops/kv_write.h"
+#include "ops/head_linear.h"
+#include "ops/index_select.h"
+#include "ops/latent_attention.h"
+#include "ops/layer_norm.h"
 #include "ops/linear.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -26,12 +30,16 @@ struct OpTable {
   EmbeddingOp embedding = nullptr;
   GatherRowsOp gather_rows = nullptr;
   RmsNormOp rms_norm = nullptr;
+  LayerNormOp layer_norm = nullptr;
   AddOp add = nullptr;
   LinearOp linear = nullptr;
+  HeadLinearOp head_linear = nullptr;
   RopeTableOp rope_table = nullptr;
   RopeOp rope = nullptr;
-  KvWriteOp kv_write = nullptr;
+  CacheWriteOp cache_write = nullptr;
   AttentionOp attention = nullptr;
+  LatentAttentionOp latent_attention = nullptr;
+  IndexSelectOp index_select = nullptr;
   SiluMulOp silu_mul = nullptr;
   RouterOp router = nullptr;
   ExpertOrderOp expert_order = nullptr;
@@ -47,12 +55,16 @@ enum class OpKind {
   kEmbedding,
   kGatherRows,
   kRmsNorm,
+  kLayerNorm,
   kAdd,
   kLinear,
+  kHeadLinear,
   kRopeTable,
   kRope,
-  kKvWrite,
+  kCacheWrite,
   kAttention,
+  kLatentAttention,
+  kIndexSelect,
   kSiluMul,
   kRouter,
   kExpertOrder,

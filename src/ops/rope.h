@@ -8,10 +8,11 @@
 namespace longspan::ops {
 
 // Once per step, for all layers: the angles position * inverse_frequency, rounded to f32 (as every
-// published checkpoint was trained), their cosines and sines.
+// published checkpoint was trained), their cosines and sines, times `amplitude`.
 struct RopeTableArgs {
   tensor::ConstView positions;            // i32 [rows]
   tensor::ConstView inverse_frequencies;  // f32 [dim / 2]
+  float amplitude = 1;                    // yarn's factor on both
   tensor::View cosines;                   // f32 [rows, dim / 2]
   tensor::View sines;                     // f32 [rows, dim / 2]
 };

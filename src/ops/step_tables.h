@@ -17,7 +17,7 @@ struct StepTables {
   int64_t max_kv_length = 0;  // tokens in the cache after this step, of the longest slice
 
   tensor::ConstView positions;        // i32 [rows]: position of the row in its sequence
-  tensor::ConstView slots;            // i64 [rows]: page * page_size + offset where its K and V go
+  tensor::ConstView slots;            // i64 [rows]: page * page_size + offset where it is cached
   tensor::ConstView slice_row_begin;  // i32 [slices + 1]: the first row of every slice
   tensor::ConstView page_table;  // i32 [slices, max_pages]: pages of the slice's sequence, in order
 };

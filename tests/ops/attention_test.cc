@@ -1,4 +1,4 @@
-// kv_write and attention over a paged cache.
+// cache_write and attention over a paged cache.
 #include <algorithm>
 
 #include "tests/ops/compare.h"
@@ -139,7 +139,7 @@ TEST_P(AttentionTest, SharpSoftmaxMatchesTheReference) {
   for (const Shape& shape : kShapes) CompareAttention(GetParam(), shape, AllSteps().back(), 30);
 }
 
-TEST_P(AttentionTest, KvWritePutsRowsIntoTheirSlots) {
+TEST_P(AttentionTest, CacheWritePutsRowsIntoTheirSlots) {
   const BackendCase& c = GetParam();
   for (const Shape& shape : kShapes) {
     for (const Steps& steps : AllSteps()) {
@@ -151,31 +151,18 @@ TEST_P(AttentionTest, KvWritePutsRowsIntoTheirSlots) {
                           .head_dim = shape.head_dim,
                           .page_size = shape.page_size});
       const int64_t width = shape.kv_heads * shape.head_dim;
-      const int64_t cache = step.pages() * width * shape.page_size;
-      const auto old = RandomValues(2 * cache, 1, 1, DType::kBf16);
+      const auto old = RandomValues(step.pages() * width * shape.page_size, 1, 1, DType::kBf16);
       // Rounded to the cache's type by the op where it is the narrower one.
-      const auto fresh = RandomValues(2 * step.rows() * width, 2, 1, c.compute);
+      const auto fresh = RandomValues(step.rows() * width, 2, 1, c.compute);
       const auto write = [&](TestDevice& device, DType compute, DType kv_cache) {
-        const auto half = [](std::span<const float> values, int which) {
-          return values.subspan(which * values.size() / 2, values.size() / 2);
-        };
-        const ColumnSlice keys(device, half(fresh, 0), compute, width);
-        const ColumnSlice values(device, half(fresh, 1), compute, width);
-        View caches[2];
-        for (int i = 0; i < 2; ++i)
-          caches[i] =
-              device.Floats(half(old, i), kv_cache,
-                            {step.pages(), shape.kv_heads, shape.page_size, shape.head_dim});
-        device.Run(device.ops().kv_write,
-                   {.keys = keys.view().SplitColumns(shape.kv_heads, shape.head_dim),
-                    .values = values.view().SplitColumns(shape.kv_heads, shape.head_dim),
+        const ColumnSlice rows(device, fresh, compute, width);
+        const View cache = device.Floats(
+            old, kv_cache, {step.pages(), shape.kv_heads, shape.page_size, shape.head_dim});
+        device.Run(device.ops().cache_write,
+                   {.x = rows.view().SplitColumns(shape.kv_heads, shape.head_dim),
                     .slots = step.Upload(device).slots,
-                    .key_cache = caches[0],
-                    .value_cache = caches[1]});
-        auto result = device.ReadFloats(caches[0]);
-        const auto second = device.ReadFloats(caches[1]);
-        result.insert(result.end(), second.begin(), second.end());
-        return result;
+                    .cache = cache});
+        return device.ReadFloats(cache);
       };
       auto want = write(devices.reference, DType::kF32, DType::kF32);
       if (c.kv_cache == DType::kBf16)

@@ -71,14 +71,15 @@ std::vector<float> Attend(const Sequences& s, std::span<const SliceRange> slices
       device.Zeros(shape.cache, {fill.pages(), shape.kv_heads, shape.page_size, shape.head_dim});
   const tensor::View value_cache =
       device.Zeros(shape.cache, {fill.pages(), shape.kv_heads, shape.page_size, shape.head_dim});
-  device.Run(
-      device.ops().kv_write,
-      {.keys = device.Floats(keys, shape.compute, {fill.rows(), shape.kv_heads, shape.head_dim}),
-       .values =
-           device.Floats(values, shape.compute, {fill.rows(), shape.kv_heads, shape.head_dim}),
-       .slots = fill_tables.slots,
-       .key_cache = key_cache,
-       .value_cache = value_cache});
+  const auto write = [&](const std::vector<float>& rows, const tensor::View& cache) {
+    device.Run(
+        device.ops().cache_write,
+        {.x = device.Floats(rows, shape.compute, {fill.rows(), shape.kv_heads, shape.head_dim}),
+         .slots = fill_tables.slots,
+         .cache = cache});
+  };
+  write(keys, key_cache);
+  write(values, value_cache);
   const tensor::View out = device.Zeros(shape.compute, {step.rows(), shape.heads, shape.head_dim});
   device.Run(
       device.ops().attention,

@@ -72,8 +72,8 @@ void RopeTable(tensor::ExecutionContext& context, const ops::RopeTableArgs& args
     const auto position = static_cast<float>(positions[row]);
     for (int64_t i = 0; i < pairs; ++i) {
       const float angle = position * frequencies[i];
-      cosines[i] = std::cos(angle);
-      sines[i] = std::sin(angle);
+      cosines[i] = args.amplitude * std::cos(angle);
+      sines[i] = args.amplitude * std::sin(angle);
     }
   });
 }
@@ -113,24 +113,22 @@ void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args) {
   });
 }
 
-void KvWrite(tensor::ExecutionContext& context, const ops::KvWriteArgs& args) {
+void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args) {
   const auto* slots = args.slots.data<int64_t>();
-  const auto convert = ActiveKernels().convert[TypeOf(args.keys)][TypeOf(args.key_cache)];
-  const int64_t heads = args.keys.size(1);
-  const int64_t dim = args.keys.size(2);
-  const int64_t page_size = args.key_cache.size(2);
-  const int64_t element = tensor::SizeOf(args.keys.dtype());
-  const int64_t cache_element = tensor::SizeOf(args.key_cache.dtype());
-  ForRows(context, args.keys.size(0), 2 * heads * dim, [&](int64_t row) {
+  const auto convert = ActiveKernels().convert[TypeOf(args.x)][TypeOf(args.cache)];
+  const int64_t heads = args.x.size(1);
+  const int64_t dim = args.x.size(2);
+  const int64_t page_size = args.cache.size(2);
+  const int64_t element = tensor::SizeOf(args.x.dtype());
+  const int64_t cache_element = tensor::SizeOf(args.cache.dtype());
+  ForRows(context, args.x.size(0), heads * dim, [&](int64_t row) {
     const int64_t page = slots[row] / page_size;
-    LONGSPAN_DCHECK(slots[row] >= 0 && page < args.key_cache.size(0), "slot {}", slots[row]);
+    LONGSPAN_DCHECK(slots[row] >= 0 && page < args.cache.size(0), "slot {}", slots[row]);
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t to =
           ((page * heads + head) * page_size + slots[row] % page_size) * dim * cache_element;
-      convert(RowAt(args.keys, row) + head * args.keys.stride(1) * element,
-              static_cast<char*>(args.key_cache.raw()) + to, dim);
-      convert(RowAt(args.values, row) + head * args.values.stride(1) * element,
-              static_cast<char*>(args.value_cache.raw()) + to, dim);
+      convert(RowAt(args.x, row) + head * args.x.stride(1) * element,
+              static_cast<char*>(args.cache.raw()) + to, dim);
     }
   });
 }

@@ -1,5 +1,7 @@
 // Routing of rows to experts, and back.
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/isa.h"
@@ -40,12 +42,90 @@ void RouteRow(const KernelTable& kernels, const ops::RouterArgs& args, int64_t r
     kernels.exp_sum(logits, experts, &max, &sum);
   }
   for (int64_t choice = 0; choice < choices; ++choice)
-    weights[choice] = static_cast<float>(relative(choice) / sum);
+    weights[choice] = static_cast<float>(relative(choice) / sum * args.scale);
 }
+
+// Sigmoid scores with bias and groups, of one row.
+class SigmoidRow {
+ public:
+  SigmoidRow(const ops::RouterArgs& args, int64_t row)
+      : args_(args),
+        logits_(args.logits.row<float>(row)),
+        bias_(args.bias.empty() ? nullptr : args.bias.data<float>()),
+        group_size_(args.logits.size(1) / args.groups) {}
+
+  float Score(int64_t expert) const {
+    return static_cast<float>(1 / (1 + std::exp(-Logit(logits_[expert]))));
+  }
+  float Claim(int64_t expert) const {
+    return Score(expert) + (bias_ == nullptr ? 0.0f : bias_[expert]);
+  }
+  float GroupClaim(int64_t group) const {
+    float best = Claim(group * group_size_);
+    if (group_size_ == 1) return best;
+    float second = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 1; i < group_size_; ++i) {
+      const float claim = Claim(group * group_size_ + i);
+      second = std::max(second, std::min(best, claim));
+      best = std::max(best, claim);
+    }
+    return best + second;
+  }
+  // Whether fewer than groups_kept groups come before it.
+  bool Kept(int64_t group) const {
+    if (args_.groups_kept == args_.groups) return true;
+    const float own = GroupClaim(group);
+    int64_t before = 0;
+    for (int64_t other = 0; other < args_.groups; ++other) {
+      if (other == group) continue;
+      const float claim = GroupClaim(other);
+      if (claim > own || (claim == own && other < group)) ++before;
+    }
+    return before < args_.groups_kept;
+  }
+
+  // `weights` holds the claims of the chosen ones on the way.
+  void Route(int64_t choices, int32_t* ids, float* weights) const {
+    int64_t chosen = 0;
+    for (int64_t group = 0; group < args_.groups; ++group) {
+      if (!Kept(group)) continue;
+      for (int64_t expert = group * group_size_; expert < (group + 1) * group_size_; ++expert) {
+        const float claim = Claim(expert);
+        if (chosen == choices && !(claim > weights[choices - 1])) continue;
+        int64_t place = chosen < choices ? chosen++ : choices - 1;
+        for (; place > 0 && claim > weights[place - 1]; --place) {
+          ids[place] = ids[place - 1];
+          weights[place] = weights[place - 1];
+        }
+        ids[place] = static_cast<int32_t>(expert);
+        weights[place] = claim;
+      }
+    }
+    double sum = 1e-20;
+    for (int64_t choice = 0; choice < choices; ++choice)
+      sum += weights[choice] = Score(ids[choice]);
+    const double factor = args_.normalize_weights ? args_.scale / sum : args_.scale;
+    for (int64_t choice = 0; choice < choices; ++choice)
+      weights[choice] = static_cast<float>(weights[choice] * factor);
+  }
+
+ private:
+  const ops::RouterArgs& args_;
+  const float* logits_;
+  const float* bias_;
+  int64_t group_size_;
+};
 
 }  // namespace
 
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args) {
+  if (args.scoring == spec::ExpertScoring::kSigmoid) {
+    ForRows(context, args.logits.size(0), 64 * args.groups * args.logits.size(1), [&](int64_t row) {
+      SigmoidRow(args, row).Route(args.expert_ids.size(1), args.expert_ids.row<int32_t>(row),
+                                  args.expert_weights.row<float>(row));
+    });
+    return;
+  }
   const KernelTable& kernels = ActiveKernels();
   ForRows(context, args.logits.size(0), 8 * args.logits.size(1),
           [&](int64_t row) { RouteRow(kernels, args, row); });

@@ -90,19 +90,16 @@ int64_t SliceOfRow(const ops::StepTables& tables, int64_t row) {
 
 int64_t AttentionScratchDoubles(int64_t head_dim) { return 2 * head_dim; }
 
-void KvWrite(tensor::ExecutionContext& context, const ops::KvWriteArgs& args) {
+void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args) {
   const auto* slots = args.slots.data<int64_t>();
-  const int64_t page_size = args.key_cache.size(2);
-  const auto write = [&](const tensor::ConstView& from, const tensor::View& cache, int64_t row) {
+  const int64_t page_size = args.cache.size(2);
+  Threads(context).ParallelFor(args.x.size(0), [&](int64_t row, int) {
     const int64_t page = slots[row] / page_size;
     const int64_t offset = slots[row] % page_size;
-    for (int64_t head = 0; head < from.size(1); ++head)
-      std::copy_n(from.row<float>(row) + head * from.stride(1), from.size(2),
-                  cache.row<float>(page) + head * cache.stride(1) + offset * cache.stride(2));
-  };
-  Threads(context).ParallelFor(args.keys.size(0), [&](int64_t row, int) {
-    write(args.keys, args.key_cache, row);
-    write(args.values, args.value_cache, row);
+    for (int64_t head = 0; head < args.x.size(1); ++head)
+      std::copy_n(args.x.row<float>(row) + head * args.x.stride(1), args.x.size(2),
+                  args.cache.row<float>(page) + head * args.cache.stride(1) +
+                      offset * args.cache.stride(2));
   });
 }
 

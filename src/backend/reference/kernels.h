@@ -12,7 +12,7 @@ void Add(tensor::ExecutionContext& context, const ops::AddArgs& args);
 void Linear(tensor::ExecutionContext& context, const ops::LinearArgs& args);
 void RopeTable(tensor::ExecutionContext& context, const ops::RopeTableArgs& args);
 void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args);
-void KvWrite(tensor::ExecutionContext& context, const ops::KvWriteArgs& args);
+void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args);
 void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args);
 void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args);
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args);

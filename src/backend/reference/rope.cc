@@ -14,8 +14,8 @@ void RopeTable(tensor::ExecutionContext& context, const ops::RopeTableArgs& args
     float* sines = args.sines.row<float>(row);
     for (int64_t i = 0; i < args.cosines.size(1); ++i) {
       const float angle = static_cast<float>(positions[row]) * frequencies[i];
-      cosines[i] = static_cast<float>(std::cos(static_cast<double>(angle)));
-      sines[i] = static_cast<float>(std::sin(static_cast<double>(angle)));
+      cosines[i] = static_cast<float>(args.amplitude * std::cos(static_cast<double>(angle)));
+      sines[i] = static_cast<float>(args.amplitude * std::sin(static_cast<double>(angle)));
     }
   });
 }
