@@ -1,49 +1,10 @@
-// Routing of rows to experts, and back.
+// Sorting of rows by expert, and their sums.
 #include <algorithm>
-#include <cmath>
-#include <limits>
 
 #include "backend/reference/kernels.h"
-#include "backend/reference/logits.h"
 #include "backend/reference/thread_scratch.h"
 
 namespace longspan::backend::reference {
-namespace {
-
-// The softmax is monotone: the largest logits have the largest probabilities.
-void RouteRow(const ops::RouterArgs& args, int64_t row) {
-  const int64_t experts = args.logits.size(1);
-  const int64_t choices = args.expert_ids.size(1);
-  const float* logits = args.logits.row<float>(row);
-  int32_t* ids = args.expert_ids.row<int32_t>(row);
-  float* weights = args.expert_weights.row<float>(row);
-  for (int64_t choice = 0; choice < choices; ++choice) {
-    int64_t best = -1;
-    for (int64_t expert = 0; expert < experts; ++expert) {
-      if (std::find(ids, ids + choice, expert) != ids + choice) continue;
-      if (best < 0 || Logit(logits[expert]) > Logit(logits[best])) best = expert;
-    }
-    ids[choice] = static_cast<int32_t>(best);
-  }
-  // Relative to the largest, which is the first choice.
-  const auto relative = [&](int64_t expert) {
-    return std::exp(Logit(logits[expert]) - Logit(logits[ids[0]]));
-  };
-  double sum = 0;
-  if (args.normalize_weights)
-    for (int64_t choice = 0; choice < choices; ++choice) sum += relative(ids[choice]);
-  else
-    for (int64_t expert = 0; expert < experts; ++expert) sum += relative(expert);
-  for (int64_t choice = 0; choice < choices; ++choice)
-    weights[choice] = static_cast<float>(relative(ids[choice]) / sum);
-}
-
-}  // namespace
-
-void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args) {
-  Threads(context).ParallelFor(args.logits.size(0), [&](int64_t row, int) { RouteRow(args, row); });
-}
-
 // A counting sort.
 void ExpertOrder(tensor::ExecutionContext&, const ops::ExpertOrderArgs& args) {
   const int64_t rows = args.expert_ids.size(0);

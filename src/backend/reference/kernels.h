@@ -8,12 +8,16 @@ namespace longspan::backend::reference {
 void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args);
 void GatherRows(tensor::ExecutionContext& context, const ops::GatherRowsArgs& args);
 void RmsNorm(tensor::ExecutionContext& context, const ops::RmsNormArgs& args);
+void LayerNorm(tensor::ExecutionContext& context, const ops::LayerNormArgs& args);
 void Add(tensor::ExecutionContext& context, const ops::AddArgs& args);
 void Linear(tensor::ExecutionContext& context, const ops::LinearArgs& args);
+void HeadLinear(tensor::ExecutionContext& context, const ops::HeadLinearArgs& args);
 void RopeTable(tensor::ExecutionContext& context, const ops::RopeTableArgs& args);
 void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args);
 void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args);
 void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args);
+void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttentionArgs& args);
+void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args);
 void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args);
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args);
 void ExpertOrder(tensor::ExecutionContext& context, const ops::ExpertOrderArgs& args);

@@ -3,9 +3,11 @@
 #include <algorithm>
 
 #include "backend/reference/attention.h"
+#include "backend/reference/index_select.h"
 #include "backend/reference/kernels.h"
 #include "backend/reference/linear.h"
 #include "backend/reference/packed_matrix.h"
+#include "backend/reference/router.h"
 #include "backend/reference/sampling.h"
 #include "backend/reference/thread_scratch.h"
 #include "tensor/host_memory.h"
@@ -17,12 +19,16 @@ constexpr ops::OpTable kOps = {
     .embedding = Embedding,
     .gather_rows = GatherRows,
     .rms_norm = RmsNorm,
+    .layer_norm = LayerNorm,
     .add = Add,
     .linear = Linear,
+    .head_linear = HeadLinear,
     .rope_table = RopeTable,
     .rope = Rope,
     .cache_write = CacheWrite,
     .attention = Attention,
+    .latent_attention = LatentAttention,
+    .index_select = IndexSelect,
     .silu_mul = SiluMul,
     .router = Router,
     .expert_order = ExpertOrder,
@@ -68,7 +74,9 @@ class Reference : public ops::Backend {
     const int threads = static_cast<const tensor::ThreadPool&>(queue).threads();
     const int64_t doubles =
         std::max({LinearScratchDoubles(shape.max_columns), AttentionScratchDoubles(shape.head_dim),
-                  SamplingScratchDoubles(shape.vocab_size)});
+                  LatentAttentionScratchDoubles(shape.latent_rank, shape.latent_rope_dim),
+                  IndexSelectScratchDoubles(shape.index_heads, shape.index_dim, shape.index_top_k),
+                  RouterScratchDoubles(shape.experts), SamplingScratchDoubles(shape.vocab_size)});
     return tensor::Workspace::PaddedBytes(ThreadScratch::BytesFor(threads, doubles));
   }
 

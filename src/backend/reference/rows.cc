@@ -1,4 +1,4 @@
-// Ops that take every row by itself: embedding, gather, norm, residual, gate.
+// Ops that take every row by itself: embedding, gather, norms, residual, gate.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -48,6 +48,24 @@ void RmsNorm(tensor::ExecutionContext& context, const ops::RmsNormArgs& args) {
     for (int64_t head = 0; head < heads; ++head)
       NormRow(args.x.row<float>(row) + head * head_stride, args,
               args.out.row<float>(row) + head * out_head_stride);
+  });
+}
+
+void LayerNorm(tensor::ExecutionContext& context, const ops::LayerNormArgs& args) {
+  const int64_t columns = args.x.size(1);
+  const auto* weight = args.weight.data<float>();
+  const auto* bias = args.bias.data<float>();
+  Threads(context).ParallelFor(args.x.size(0), [&](int64_t row, int) {
+    const float* x = args.x.row<float>(row);
+    float* out = args.out.row<float>(row);
+    double sum = 0;
+    for (int64_t i = 0; i < columns; ++i) sum += x[i];
+    const double mean = sum / static_cast<double>(columns);
+    double squares = 0;
+    for (int64_t i = 0; i < columns; ++i) squares += (x[i] - mean) * (x[i] - mean);
+    const double root = std::sqrt(squares / static_cast<double>(columns) + args.epsilon);
+    for (int64_t i = 0; i < columns; ++i)
+      out[i] = static_cast<float>((x[i] - mean) / root * weight[i] + bias[i]);
   });
 }
 
