@@ -3,6 +3,7 @@
 
 #include "checkpoint/hub_config.h"
 #include "checkpoint/quoted.h"
+#include "checkpoint/rope_spec.h"
 
 namespace longspan::checkpoint {
 namespace {
@@ -56,64 +57,6 @@ base::Status ReadHeads(const JsonFields& fields, int hidden_size, spec::Attentio
   return base::OkStatus();
 }
 
-base::Result<spec::Llama3RopeScaling> ReadLlama3Scaling(const JsonFields& rope) {
-  spec::Llama3RopeScaling scaling;
-  LONGSPAN_ASSIGN_OR_RETURN(scaling.factor, rope.Double("factor"));
-  LONGSPAN_ASSIGN_OR_RETURN(scaling.low_frequency_factor, rope.Double("low_freq_factor"));
-  LONGSPAN_ASSIGN_OR_RETURN(scaling.high_frequency_factor, rope.Double("high_freq_factor"));
-  LONGSPAN_ASSIGN_OR_RETURN(scaling.original_context_length,
-                            rope.Size("original_max_position_embeddings"));
-  if (!(scaling.factor >= 1))
-    return base::InvalidArgument("{}is {}; it must be at least 1", rope.Describe("factor"),
-                                 scaling.factor);
-  if (!(scaling.low_frequency_factor > 0))
-    return base::InvalidArgument("{}is {}; it must be above 0", rope.Describe("low_freq_factor"),
-                                 scaling.low_frequency_factor);
-  if (!(scaling.high_frequency_factor > scaling.low_frequency_factor))
-    return base::InvalidArgument("{}is {}; it must be above low_freq_factor, which is {}",
-                                 rope.Describe("high_freq_factor"), scaling.high_frequency_factor,
-                                 scaling.low_frequency_factor);
-  return scaling;
-}
-
-base::Status CheckWholeHeadIsRotated(const JsonFields& fields) {
-  LONGSPAN_ASSIGN_OR_RETURN(const double share, fields.Double("partial_rotary_factor", 1.0));
-  if (share != 1)
-    return base::Unimplemented("{}is {}: heads that are rotated in part are not supported",
-                               fields.Describe("partial_rotary_factor"), share);
-  return base::OkStatus();
-}
-
-// transformers 4 writes `rope_theta` and `rope_scaling` (with `type` in its older releases),
-// transformers 5 `rope_parameters` with everything inside; where both are there, the newer counts.
-base::Result<spec::RopeSpec> ReadRope(const JsonFields& fields, const std::string& architecture) {
-  spec::RopeSpec rope;
-  LONGSPAN_RETURN_IF_ERROR(CheckWholeHeadIsRotated(fields));
-  LONGSPAN_ASSIGN_OR_RETURN(auto section, fields.Section("rope_parameters"));
-  if (!section) {
-    LONGSPAN_ASSIGN_OR_RETURN(section, fields.Section("rope_scaling"));
-  }
-  const JsonFields& theta_place = section && section->Has("rope_theta") ? *section : fields;
-  LONGSPAN_ASSIGN_OR_RETURN(rope.theta, theta_place.Double("rope_theta", rope.theta));
-  if (!(rope.theta > 1))
-    return base::InvalidArgument("{}is {}; it must be above 1", theta_place.Describe("rope_theta"),
-                                 rope.theta);
-  if (!section) return rope;
-
-  LONGSPAN_RETURN_IF_ERROR(CheckWholeHeadIsRotated(*section));
-  const std::string_view type_key =
-      section->Has("type") && !section->Has("rope_type") ? "type" : "rope_type";
-  LONGSPAN_ASSIGN_OR_RETURN(const std::string type, section->String(type_key));
-  if (type == "llama3") {
-    LONGSPAN_ASSIGN_OR_RETURN(rope.llama3, ReadLlama3Scaling(*section));
-  } else if (type != "default") {
-    return base::Unimplemented(
-        "{}: rope type {} is not supported for {}, which knows 'default' and 'llama3'",
-        fields.where(), Quoted(type), architecture);
-  }
-  return rope;
-}
-
 base::Status CheckActivation(const JsonFields& fields) {
   LONGSPAN_ASSIGN_OR_RETURN(const std::string activation, fields.String("hidden_act", "silu"));
   if (activation != "silu")
@@ -139,13 +82,19 @@ base::Status ReadEndTokens(const JsonFields& fields, std::vector<int64_t> ids,
 }  // namespace
 
 base::Result<spec::ModelSpec> HubConfig::CommonSpec() const {
+  LONGSPAN_ASSIGN_OR_RETURN(spec::ModelSpec spec, SpecWithoutHeads());
+  LONGSPAN_RETURN_IF_ERROR(ReadHeads(*this, spec.hidden_size, spec.attention));
+  return spec;
+}
+
+base::Result<spec::ModelSpec> HubConfig::SpecWithoutHeads() const {
   spec::ModelSpec spec;
   spec.architecture = architecture_;
-  LONGSPAN_RETURN_IF_ERROR(CheckNotQuantized());
+  LONGSPAN_RETURN_IF_ERROR(ReadFp8Blocks().status());
   LONGSPAN_RETURN_IF_ERROR(CheckActivation(*this));
   LONGSPAN_RETURN_IF_ERROR(ReadSizes(*this, spec));
-  LONGSPAN_RETURN_IF_ERROR(ReadHeads(*this, spec.hidden_size, spec.attention));
-  LONGSPAN_ASSIGN_OR_RETURN(spec.attention.rope, ReadRope(*this, architecture_));
+  LONGSPAN_ASSIGN_OR_RETURN(spec.attention.rope,
+                            ReadRope(*this, architecture_, spec.context_length));
   LONGSPAN_ASSIGN_OR_RETURN(spec.norm_epsilon, Double("rms_norm_eps", spec.norm_epsilon));
   if (!(spec.norm_epsilon > 0 && spec.norm_epsilon < 1))
     return base::InvalidArgument("{}is {}; it must be above 0 and below 1",

@@ -78,13 +78,27 @@ base::Status HubConfig::CheckNoSlidingWindow() const {
   return base::OkStatus();
 }
 
-base::Status HubConfig::CheckNotQuantized() const {
+base::Result<std::optional<Fp8Blocks>> HubConfig::ReadFp8Blocks() const {
   LONGSPAN_ASSIGN_OR_RETURN(const auto section, Section("quantization_config"));
-  if (!section) return base::OkStatus();
+  if (!section) return std::optional<Fp8Blocks>();
   LONGSPAN_ASSIGN_OR_RETURN(const std::string method, section->String("quant_method", "unknown"));
-  return base::Unimplemented(
-      "{}: weights quantised by {} are not supported for {}; use the model's BF16 weights", where(),
-      Quoted(method), architecture_);
+  if (method != "fp8")
+    return base::Unimplemented(
+        "{}: weights quantised by {} are not supported for {}; use the model's BF16 or FP8 weights",
+        where(), Quoted(method), architecture_);
+  LONGSPAN_ASSIGN_OR_RETURN(const std::string format, section->String("fmt", "e4m3"));
+  if (format != "e4m3")
+    return base::Unimplemented("{}is {}; FP8 weights must be 'e4m3'", section->Describe("fmt"),
+                               Quoted(format));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto block, section->Ints("weight_block_size"));
+  if (block.empty())
+    return base::Unimplemented(
+        "{}is missing: FP8 weights are supported with one scale per block only",
+        section->Describe("weight_block_size"));
+  if (block.size() != 2 || block[0] < 1 || block[1] < 1)
+    return base::InvalidArgument("{}must be two positive numbers",
+                                 section->Describe("weight_block_size"));
+  return std::optional(Fp8Blocks{.rows = block[0], .columns = block[1]});
 }
 
 }  // namespace longspan::checkpoint

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/result.h"
+#include "checkpoint/fp8.h"
 #include "checkpoint/json_fields.h"
 #include "spec/model.h"
 
@@ -30,17 +32,23 @@ class HubConfig : public JsonFields {
 
   // The keys that decoder models with grouped-query attention share: sizes, normalisation, tied
   // embeddings, context length, end tokens (generation_config.json's win), and rope in both
-  // spellings (`rope_theta` with `rope_scaling`, or `rope_parameters`), of type default or llama3.
+  // spellings (`rope_theta` with `rope_scaling`, or `rope_parameters`), of type default, llama3 or
+  // yarn.
   // Every layer is dense. Biases, q/k norm and experts are left to the architecture.
   // InvalidArgument for missing keys and for values that make no sense; Unimplemented for another
-  // activation or rope type and for quantised weights, by their names.
+  // activation or rope type and for weights quantised otherwise than ReadFp8Blocks() says, by their
+  // names.
   base::Result<spec::ModelSpec> CommonSpec() const;
+  // The same without the number and size of attention heads, for other kinds of attention.
+  base::Result<spec::ModelSpec> SpecWithoutHeads() const;
 
   // Unimplemented where some layer looks back through a window only: `sliding_window` is set and
   // `use_sliding_window` is not false, or `layer_types` lists other layers than "full_attention".
   base::Status CheckNoSlidingWindow() const;
-  // Unimplemented where `quantization_config` is set; part of CommonSpec().
-  base::Status CheckNotQuantized() const;
+  // The blocks of weights that are stored as e4m3 with one scale per block (`quantization_config`
+  // of method fp8); nullopt where weights are not quantised. Unimplemented for all other methods
+  // and formats, by their names.
+  base::Result<std::optional<Fp8Blocks>> ReadFp8Blocks() const;
 
  private:
   HubConfig(JsonFields fields, std::string architecture, std::vector<int64_t> generation_end_tokens)

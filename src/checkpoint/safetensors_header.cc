@@ -25,14 +25,22 @@ struct ElementType {
   std::optional<tensor::DType> dtype;
 };
 constexpr std::array kElementTypes = {
-    ElementType{"F32", 4, tensor::DType::kF32}, ElementType{"BF16", 2, tensor::DType::kBf16},
-    ElementType{"F16", 2, tensor::DType::kF16}, ElementType{"I32", 4, tensor::DType::kI32},
-    ElementType{"I64", 8, tensor::DType::kI64}, ElementType{"U8", 1, tensor::DType::kU8},
-    ElementType{"F8_E4M3", 1, std::nullopt},    ElementType{"F8_E5M2", 1, std::nullopt},
-    ElementType{"F8_E8M0", 1, std::nullopt},    ElementType{"I8", 1, std::nullopt},
-    ElementType{"BOOL", 1, std::nullopt},       ElementType{"I16", 2, std::nullopt},
-    ElementType{"U16", 2, std::nullopt},        ElementType{"U32", 4, std::nullopt},
-    ElementType{"U64", 8, std::nullopt},        ElementType{"F64", 8, std::nullopt},
+    ElementType{"F32", 4, tensor::DType::kF32},
+    ElementType{"BF16", 2, tensor::DType::kBf16},
+    ElementType{"F16", 2, tensor::DType::kF16},
+    ElementType{"I32", 4, tensor::DType::kI32},
+    ElementType{"I64", 8, tensor::DType::kI64},
+    ElementType{"U8", 1, tensor::DType::kU8},
+    ElementType{"F8_E4M3", 1, tensor::DType::kF8E4M3},
+    ElementType{"F8_E5M2", 1, std::nullopt},
+    ElementType{"F8_E8M0", 1, std::nullopt},
+    ElementType{"I8", 1, std::nullopt},
+    ElementType{"BOOL", 1, std::nullopt},
+    ElementType{"I16", 2, std::nullopt},
+    ElementType{"U16", 2, std::nullopt},
+    ElementType{"U32", 4, std::nullopt},
+    ElementType{"U64", 8, std::nullopt},
+    ElementType{"F64", 8, std::nullopt},
     ElementType{"C64", 8, std::nullopt},
 };
 

@@ -42,19 +42,19 @@ TEST(SafetensorsHeaderTest, AcceptsNoTensorsAndEmptyTensors) {
 
 TEST(SafetensorsHeaderTest, KeepsTypesThatNobodyReads) {
   const auto index =
-      Parse(SafetensorsBytes(R"({"a":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]},)"
+      Parse(SafetensorsBytes(R"({"a":{"dtype":"F8_E5M2","shape":[2],"data_offsets":[0,2]},)"
                              R"("b":{"dtype":"F4","shape":[2,2,1,1,1],"data_offsets":[2,4]}})",
                              4));
   ASSERT_TRUE(index.ok()) << index.status().message();
-  EXPECT_EQ(index->at("a").dtype, "F8_E4M3");
-  EXPECT_EQ(DTypeFromSafetensors("F8_E4M3"), std::nullopt);
+  EXPECT_EQ(index->at("a").dtype, "F8_E5M2");
+  EXPECT_EQ(DTypeFromSafetensors("F8_E5M2"), std::nullopt);
   EXPECT_EQ(index->at("b").shape.size(), 5u);
 }
 
 TEST(SafetensorsHeaderTest, NamesElementTypesBothWays) {
   using tensor::DType;
-  for (const DType type :
-       {DType::kF32, DType::kBf16, DType::kF16, DType::kI32, DType::kI64, DType::kU8})
+  for (const DType type : {DType::kF32, DType::kBf16, DType::kF16, DType::kI32, DType::kI64,
+                           DType::kU8, DType::kF8E4M3})
     EXPECT_EQ(DTypeFromSafetensors(SafetensorsName(type)), type);
 }
 

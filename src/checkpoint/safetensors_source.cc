@@ -26,11 +26,12 @@ base::Result<tensor::ConstView> ReadWeight(SafetensorsFile& file, std::string_vi
     case tensor::DType::kBf16:
     case tensor::DType::kF16:
     case tensor::DType::kF32:
+    case tensor::DType::kF8E4M3:
       return view;
     default:
       return base::Unimplemented(
-          "{}: tensor {} has the element type {}; weights are bf16, f16 or f32", file.path(),
-          Quoted(name), tensor::DTypeName(view.dtype()));
+          "{}: tensor {} has the element type {}; weights are bf16, f16, f32 or f8_e4m3",
+          file.path(), Quoted(name), tensor::DTypeName(view.dtype()));
   }
 }
 

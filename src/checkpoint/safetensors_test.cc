@@ -108,7 +108,7 @@ TEST(SafetensorsTest, RefusesTypesAndRanksOnlyWhenRead) {
   ExpectSentence(source->Read("f8", Shape({4})).status(), StatusCode::kUnimplemented,
                  "tensor 'f8' has the element type 'F8_E4M3'");
   ExpectSentence(source->Read("i", Shape({1})).status(), StatusCode::kUnimplemented,
-                 "tensor 'i' has the element type i32; weights are bf16, f16 or f32");
+                 "tensor 'i' has the element type i32; weights are bf16, f16, f32 or f8_e4m3");
   ExpectSentence(source->Read("r", Shape({1, 1, 1, 1, 1})).status(), StatusCode::kUnimplemented,
                  "tensor 'r' has 5 dimensions; at most 4");
 }

@@ -21,11 +21,12 @@ class WeightSource {
 
   virtual bool Has(std::string_view name) const = 0;
 
-  // The tensor as it is stored: dense, BF16, F16 or F32, aligned to its elements, of one to four
-  // dimensions (a stored scalar counts as [1]). NotFound: no such tensor. InvalidArgument: another
-  // shape than the one expected. Unimplemented: an element type that is no weight's. DataLoss: a
-  // broken file. The message names the tensor and the file. The view is valid until Release(name)
-  // or the source's end.
+  // The tensor as it is stored: dense, BF16, F16 or F32 (or, from files, F8_E4M3, which
+  // DequantizeFp8 turns into F32), aligned to its elements, of one to four dimensions (a stored
+  // scalar counts as [1]). NotFound: no such tensor. InvalidArgument: another shape than the one
+  // expected. Unimplemented: an element type that is no weight's. DataLoss: a broken file. The
+  // message names the tensor and the file. The view is valid until Release(name) or the source's
+  // end.
   virtual base::Result<tensor::ConstView> Read(std::string_view name,
                                                std::span<const int64_t> shape) = 0;
 

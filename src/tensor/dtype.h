@@ -7,7 +7,7 @@
 
 namespace longspan::tensor {
 
-enum class DType : uint8_t { kF32, kBf16, kF16, kI32, kI64, kU8 };
+enum class DType : uint8_t { kF32, kBf16, kF16, kI32, kI64, kU8, kF8E4M3 };
 
 // Bytes of one element.
 constexpr int64_t SizeOf(DType type) {
@@ -21,6 +21,7 @@ constexpr int64_t SizeOf(DType type) {
     case DType::kI64:
       return 8;
     case DType::kU8:
+    case DType::kF8E4M3:
       return 1;
   }
   return 0;
@@ -48,6 +49,10 @@ constexpr Bf16 ToBf16(float value) {
 
 // IEEE half precision -> float, exact.
 float HalfToFloat(uint16_t bits);
+
+// Eight bits with four of exponent (bias 7) and three of mantissa, no infinity, 0x7f and 0xff NaN
+// (float8 e4m3fn) -> float, exact.
+float E4M3ToFloat(uint8_t bits);
 
 // The DType of a C++ element type.
 template <typename T>
