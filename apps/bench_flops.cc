@@ -67,7 +67,7 @@ double DecodeBytes(const spec::ModelSpec& model, const DecodeShape& shape) {
   const double head = static_cast<double>(model.hidden_size) * model.vocab_size;
   const double weights = LayerParameters(model, experts * (1 - missed)) + head;
   const double kv_per_token =
-      static_cast<double>(kv::BytesPerTokenLayer(model.attention, tensor::SizeOf(shape.kv_cache))) *
+      static_cast<double>(kv::BytesPerTokenLayer(model, tensor::SizeOf(shape.kv_cache))) *
       model.layers();
   return weights * static_cast<double>(tensor::SizeOf(shape.weights)) +
          kv_per_token * shape.context * batch;

@@ -12,6 +12,8 @@ constexpr std::array kArchitectures = {
     Architecture{"Qwen2ForCausalLM", ReadQwen2Spec},
     Architecture{"Qwen3ForCausalLM", ReadQwen3Spec},
     Architecture{"Qwen3MoeForCausalLM", ReadQwen3MoeSpec},
+    Architecture{"DeepseekV3ForCausalLM", ReadDeepseekV3Spec},
+    Architecture{"DeepseekV32ForCausalLM", ReadDeepseekV32Spec},
 };
 
 }  // namespace

@@ -23,6 +23,8 @@ base::Result<spec::ModelSpec> ReadMistralSpec(const checkpoint::HubConfig& confi
 base::Result<spec::ModelSpec> ReadQwen2Spec(const checkpoint::HubConfig& config);
 base::Result<spec::ModelSpec> ReadQwen3Spec(const checkpoint::HubConfig& config);
 base::Result<spec::ModelSpec> ReadQwen3MoeSpec(const checkpoint::HubConfig& config);
+base::Result<spec::ModelSpec> ReadDeepseekV3Spec(const checkpoint::HubConfig& config);
+base::Result<spec::ModelSpec> ReadDeepseekV32Spec(const checkpoint::HubConfig& config);
 
 // The spec of a configuration, or a sentence that names the architectures there are.
 base::Result<spec::ModelSpec> ReadModelSpec(const checkpoint::HubConfig& config);

@@ -1,4 +1,4 @@
-// Grouped-query attention (Ainslie et al. 2023) with rotary positions, as Llama and Qwen have it.
+// How a layer attends; grouped-query or latent.
 #pragma once
 
 #include <memory>
@@ -11,34 +11,29 @@
 
 namespace longspan::model {
 
-// Immutable after Load.
+// Immutable after loading.
 class Attention {
  public:
-  // `prefix` is the block's scope in the checkpoint: "model.layers.3.self_attn.".
-  static base::Result<std::unique_ptr<Attention>> Load(const spec::ModelSpec& model,
-                                                       const std::string& prefix,
-                                                       WeightLoader& loader);
-
-  // x and out [rows, hidden] in the compute type; writes the new keys and values to the cache
+  virtual ~Attention() = default;
+  // x and out [rows, hidden] in the compute type; writes what the new tokens keep to the cache
   // first.
-  void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
-               const tensor::View& out) const;
-
+  virtual void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
+                       const tensor::View& out) const = 0;
   // Workspace that Forward takes, without what its ops take.
-  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const;
-
- private:
-  explicit Attention(const spec::ModelSpec& model)
-      : spec_(model.attention), epsilon_(model.norm_epsilon) {}
-
-  spec::AttentionSpec spec_;
-  double epsilon_;
-  std::unique_ptr<ops::PackedWeight> qkv_;
-  std::unique_ptr<ops::PackedWeight> output_;
-  tensor::Tensor qkv_bias_;
-  tensor::Tensor output_bias_;
-  tensor::Tensor query_norm_;
-  tensor::Tensor key_norm_;
+  virtual int64_t ScratchBytes(int64_t rows, tensor::DType compute) const = 0;
 };
+
+// Grouped-query attention (Ainslie et al. 2023) with rotary positions, as Llama and Qwen have it.
+// `prefix` is the block's scope in the checkpoint: "model.layers.3.self_attn.".
+base::Result<std::unique_ptr<Attention>> LoadGroupedAttention(const spec::ModelSpec& model,
+                                                              const std::string& prefix,
+                                                              WeightLoader& loader);
+
+// Multi-head latent attention in its absorbed form, with or without an indexer, as DeepSeek V3 has
+// it: queries are taken into the space of the latents and the weighted latents out of it, head by
+// head, so that the cache is read as it is.
+base::Result<std::unique_ptr<Attention>> LoadLatentAttention(const spec::ModelSpec& model,
+                                                             const std::string& prefix,
+                                                             WeightLoader& loader);
 
 }  // namespace longspan::model

@@ -14,12 +14,17 @@ base::Result<std::unique_ptr<DecoderLayer>> DecoderLayer::Load(const spec::Model
   LONGSPAN_ASSIGN_OR_RETURN(loaded->attention_norm_,
                             loader.Vector({{prefix + "input_layernorm.weight", hidden}}));
   LONGSPAN_ASSIGN_OR_RETURN(loaded->attention_,
-                            Attention::Load(model, prefix + "self_attn.", loader));
+                            (model.latent_attention ? LoadLatentAttention : LoadGroupedAttention)(
+                                model, prefix + "self_attn.", loader));
   LONGSPAN_ASSIGN_OR_RETURN(loaded->feed_forward_norm_,
                             loader.Vector({{prefix + "post_attention_layernorm.weight", hidden}}));
-  const bool moe = model.feed_forward[layer] == spec::FeedForwardKind::kMoe;
-  LONGSPAN_ASSIGN_OR_RETURN(loaded->feed_forward_,
-                            (moe ? LoadMoe : LoadMlp)(model, prefix + "mlp.", loader));
+  if (model.feed_forward[layer] == spec::FeedForwardKind::kMoe) {
+    LONGSPAN_ASSIGN_OR_RETURN(loaded->feed_forward_, LoadMoe(model, prefix + "mlp.", loader));
+  } else {
+    LONGSPAN_ASSIGN_OR_RETURN(
+        loaded->feed_forward_,
+        LoadMlp({hidden, model.intermediate_size, model.mlp_bias}, prefix + "mlp.", loader));
+  }
   return loaded;
 }
 

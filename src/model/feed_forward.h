@@ -22,11 +22,17 @@ class FeedForward {
   virtual int64_t ScratchBytes(int64_t rows, tensor::DType compute) const = 0;
 };
 
-// down(silu(gate(x)) * up(x)). `prefix`: "model.layers.3.mlp.".
-base::Result<std::unique_ptr<FeedForward>> LoadMlp(const spec::ModelSpec& model,
-                                                   const std::string& prefix, WeightLoader& loader);
+// down(silu(gate(x)) * up(x)).
+struct MlpShape {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  bool bias = false;
+};
+// `prefix`: "model.layers.3.mlp.".
+base::Result<std::unique_ptr<FeedForward>> LoadMlp(const MlpShape& shape, const std::string& prefix,
+                                                   WeightLoader& loader);
 
-// A router and its experts, each an MLP without bias.
+// A router and its experts, each an MLP without bias, and the shared experts, as one such MLP.
 base::Result<std::unique_ptr<FeedForward>> LoadMoe(const spec::ModelSpec& model,
                                                    const std::string& prefix, WeightLoader& loader);
 

@@ -1,43 +1,61 @@
-#include "model/attention.h"
-
 #include <cmath>
 
-namespace longspan::model {
+#include "kv/kv_layout.h"
+#include "model/attention.h"
 
-base::Result<std::unique_ptr<Attention>> Attention::Load(const spec::ModelSpec& model,
-                                                         const std::string& prefix,
-                                                         WeightLoader& loader) {
-  std::unique_ptr<Attention> block(new Attention(model));
-  const spec::AttentionSpec& spec = block->spec_;
-  const int64_t query_size = int64_t{spec.heads} * spec.head_dim;
-  const int64_t kv_size = int64_t{spec.kv_heads} * spec.head_dim;
-  const int64_t hidden = model.hidden_size;
-  LONGSPAN_ASSIGN_OR_RETURN(block->qkv_, loader.Matrix({{prefix + "q_proj.weight", query_size},
-                                                        {prefix + "k_proj.weight", kv_size},
-                                                        {prefix + "v_proj.weight", kv_size}},
-                                                       hidden));
-  LONGSPAN_ASSIGN_OR_RETURN(block->output_,
+namespace longspan::model {
+namespace {
+
+class GroupedAttention : public Attention {
+ public:
+  explicit GroupedAttention(const spec::ModelSpec& model)
+      : spec_(model.attention), epsilon_(model.norm_epsilon) {}
+
+  base::Status Load(const std::string& prefix, int64_t hidden, WeightLoader& loader);
+  void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
+               const tensor::View& out) const override;
+  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const override;
+
+ private:
+  spec::AttentionSpec spec_;
+  double epsilon_;
+  std::unique_ptr<ops::PackedWeight> qkv_;
+  std::unique_ptr<ops::PackedWeight> output_;
+  tensor::Tensor qkv_bias_;
+  tensor::Tensor output_bias_;
+  tensor::Tensor query_norm_;
+  tensor::Tensor key_norm_;
+};
+
+base::Status GroupedAttention::Load(const std::string& prefix, int64_t hidden,
+                                    WeightLoader& loader) {
+  const int64_t query_size = int64_t{spec_.heads} * spec_.head_dim;
+  const int64_t kv_size = int64_t{spec_.kv_heads} * spec_.head_dim;
+  LONGSPAN_ASSIGN_OR_RETURN(qkv_, loader.Matrix({{prefix + "q_proj.weight", query_size},
+                                                 {prefix + "k_proj.weight", kv_size},
+                                                 {prefix + "v_proj.weight", kv_size}},
+                                                hidden));
+  LONGSPAN_ASSIGN_OR_RETURN(output_,
                             loader.Matrix({{prefix + "o_proj.weight", hidden}}, query_size));
-  if (spec.qkv_bias) {
-    LONGSPAN_ASSIGN_OR_RETURN(block->qkv_bias_, loader.Vector({{prefix + "q_proj.bias", query_size},
-                                                               {prefix + "k_proj.bias", kv_size},
-                                                               {prefix + "v_proj.bias", kv_size}}));
+  if (spec_.qkv_bias) {
+    LONGSPAN_ASSIGN_OR_RETURN(qkv_bias_, loader.Vector({{prefix + "q_proj.bias", query_size},
+                                                        {prefix + "k_proj.bias", kv_size},
+                                                        {prefix + "v_proj.bias", kv_size}}));
   }
-  if (spec.output_bias) {
-    LONGSPAN_ASSIGN_OR_RETURN(block->output_bias_,
-                              loader.Vector({{prefix + "o_proj.bias", hidden}}));
+  if (spec_.output_bias) {
+    LONGSPAN_ASSIGN_OR_RETURN(output_bias_, loader.Vector({{prefix + "o_proj.bias", hidden}}));
   }
-  if (spec.qk_norm) {
-    LONGSPAN_ASSIGN_OR_RETURN(block->query_norm_,
-                              loader.Vector({{prefix + "q_norm.weight", spec.head_dim}}));
-    LONGSPAN_ASSIGN_OR_RETURN(block->key_norm_,
-                              loader.Vector({{prefix + "k_norm.weight", spec.head_dim}}));
+  if (spec_.qk_norm) {
+    LONGSPAN_ASSIGN_OR_RETURN(query_norm_,
+                              loader.Vector({{prefix + "q_norm.weight", spec_.head_dim}}));
+    LONGSPAN_ASSIGN_OR_RETURN(key_norm_,
+                              loader.Vector({{prefix + "k_norm.weight", spec_.head_dim}}));
   }
-  return block;
+  return base::OkStatus();
 }
 
-void Attention::Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
-                        const tensor::View& out) const {
+void GroupedAttention::Forward(const Step& step, const tensor::ConstView& x,
+                               const LayerCache& cache, const tensor::View& out) const {
   const int64_t rows = x.size(0);
   const int64_t query_size = int64_t{spec_.heads} * spec_.head_dim;
   const int64_t kv_size = int64_t{spec_.kv_heads} * spec_.head_dim;
@@ -64,15 +82,15 @@ void Attention::Forward(const Step& step, const tensor::ConstView& x, const Laye
         {.x = heads, .cosines = step.cosines, .sines = step.sines, .pairs = spec_.rope.pairs});
   }
   ops::Dispatch(step.context, step.ops.cache_write,
-                {.x = keys, .slots = step.tables.slots, .cache = cache.keys});
+                {.x = keys, .slots = step.tables.slots, .cache = cache.planes[kv::kKeyPlane]});
   ops::Dispatch(step.context, step.ops.cache_write,
-                {.x = values, .slots = step.tables.slots, .cache = cache.values});
+                {.x = values, .slots = step.tables.slots, .cache = cache.planes[kv::kValuePlane]});
 
   const tensor::View heads = scratch.Take(x.dtype(), {rows, query_size});
   ops::Dispatch(step.context, step.ops.attention,
                 {.queries = queries,
-                 .key_cache = cache.keys,
-                 .value_cache = cache.values,
+                 .key_cache = cache.planes[kv::kKeyPlane],
+                 .value_cache = cache.planes[kv::kValuePlane],
                  .tables = step.tables,
                  .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
                  .out = heads.SplitColumns(spec_.heads, spec_.head_dim)});
@@ -80,12 +98,22 @@ void Attention::Forward(const Step& step, const tensor::ConstView& x, const Laye
                 {.x = heads, .weight = output_.get(), .bias = output_bias_.view(), .out = out});
 }
 
-int64_t Attention::ScratchBytes(int64_t rows, tensor::DType compute) const {
+int64_t GroupedAttention::ScratchBytes(int64_t rows, tensor::DType compute) const {
   const int64_t element = rows * tensor::SizeOf(compute);
   const int64_t query_size = int64_t{spec_.heads} * spec_.head_dim;
   const int64_t kv_size = int64_t{spec_.kv_heads} * spec_.head_dim;
   return tensor::Workspace::PaddedBytes(element * (query_size + 2 * kv_size)) +
          tensor::Workspace::PaddedBytes(element * query_size);
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Attention>> LoadGroupedAttention(const spec::ModelSpec& model,
+                                                              const std::string& prefix,
+                                                              WeightLoader& loader) {
+  auto block = std::make_unique<GroupedAttention>(model);
+  LONGSPAN_RETURN_IF_ERROR(block->Load(prefix, model.hidden_size, loader));
+  return std::unique_ptr<Attention>(std::move(block));
 }
 
 }  // namespace longspan::model

@@ -5,18 +5,18 @@ namespace {
 
 class Mlp : public FeedForward {
  public:
-  base::Status Load(const spec::ModelSpec& model, const std::string& prefix, WeightLoader& loader) {
-    size_ = model.intermediate_size;
+  base::Status Load(const MlpShape& shape, const std::string& prefix, WeightLoader& loader) {
+    size_ = shape.intermediate_size;
     LONGSPAN_ASSIGN_OR_RETURN(gate_up_, loader.Matrix({{prefix + "gate_proj.weight", size_},
                                                        {prefix + "up_proj.weight", size_}},
-                                                      model.hidden_size));
+                                                      shape.hidden_size));
     LONGSPAN_ASSIGN_OR_RETURN(
-        down_, loader.Matrix({{prefix + "down_proj.weight", model.hidden_size}}, size_));
-    if (model.mlp_bias) {
+        down_, loader.Matrix({{prefix + "down_proj.weight", shape.hidden_size}}, size_));
+    if (shape.bias) {
       LONGSPAN_ASSIGN_OR_RETURN(gate_up_bias_, loader.Vector({{prefix + "gate_proj.bias", size_},
                                                               {prefix + "up_proj.bias", size_}}));
       LONGSPAN_ASSIGN_OR_RETURN(down_bias_,
-                                loader.Vector({{prefix + "down_proj.bias", model.hidden_size}}));
+                                loader.Vector({{prefix + "down_proj.bias", shape.hidden_size}}));
     }
     return base::OkStatus();
   }
@@ -48,11 +48,10 @@ class Mlp : public FeedForward {
 
 }  // namespace
 
-base::Result<std::unique_ptr<FeedForward>> LoadMlp(const spec::ModelSpec& model,
-                                                   const std::string& prefix,
+base::Result<std::unique_ptr<FeedForward>> LoadMlp(const MlpShape& shape, const std::string& prefix,
                                                    WeightLoader& loader) {
   auto mlp = std::make_unique<Mlp>();
-  LONGSPAN_RETURN_IF_ERROR(mlp->Load(model, prefix, loader));
+  LONGSPAN_RETURN_IF_ERROR(mlp->Load(shape, prefix, loader));
   return std::unique_ptr<FeedForward>(std::move(mlp));
 }
 

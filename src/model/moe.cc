@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include <fmt/format.h>
@@ -29,11 +30,39 @@ class Moe : public FeedForward {
       weights_.push_back(std::move(gate_up));
       weights_.push_back(std::move(down));
     }
+    if (spec_.correction_bias) {
+      LONGSPAN_ASSIGN_OR_RETURN(
+          bias_, loader.Vector({{prefix + "gate.e_score_correction_bias", spec_.experts}}));
+    }
+    if (spec_.shared_experts > 0) {
+      const int64_t size = int64_t{spec_.shared_experts} * spec_.intermediate_size;
+      LONGSPAN_ASSIGN_OR_RETURN(shared_,
+                                LoadMlp({hidden_, size}, prefix + "shared_experts.", loader));
+    }
     return base::OkStatus();
   }
 
   void Forward(const Step& step, const tensor::ConstView& x,
                const tensor::View& out) const override {
+    ForwardRouted(step, x, out);
+    if (shared_ == nullptr) return;
+    tensor::Workspace::Scope scratch(step.context.workspace);
+    const tensor::View shared_out = scratch.Take(x.dtype(), {x.size(0), hidden_});
+    shared_->Forward(step, x, shared_out);
+    ops::Dispatch(step.context, step.ops.add, {.x = out, .y = shared_out});
+  }
+
+  int64_t ScratchBytes(int64_t rows, DType compute) const override {
+    const int64_t shared =
+        shared_ == nullptr
+            ? 0
+            : tensor::Workspace::PaddedBytes(rows * hidden_ * tensor::SizeOf(compute)) +
+                  shared_->ScratchBytes(rows, compute);
+    return std::max(RoutedScratchBytes(rows, compute), shared);
+  }
+
+ private:
+  void ForwardRouted(const Step& step, const tensor::ConstView& x, const tensor::View& out) const {
     const int64_t rows = x.size(0);
     const int64_t choices = spec_.experts_per_token;
     const int64_t pairs = rows * choices;
@@ -53,7 +82,12 @@ class Moe : public FeedForward {
                   {.x = x, .weight = router_.get(), .bias = {}, .out = logits});
     ops::Dispatch(step.context, step.ops.router,
                   {.logits = logits,
+                   .scoring = spec_.scoring,
+                   .bias = bias_.view(),
+                   .groups = spec_.groups,
+                   .groups_kept = spec_.groups_kept,
                    .normalize_weights = spec_.normalize_weights,
+                   .scale = static_cast<float>(spec_.scale),
                    .expert_ids = ids,
                    .expert_weights = weights});
     ops::Dispatch(step.context, step.ops.expert_order,
@@ -79,7 +113,7 @@ class Moe : public FeedForward {
         {.x = sorted_out, .sorted_places = places, .expert_weights = weights, .out = out});
   }
 
-  int64_t ScratchBytes(int64_t rows, DType compute) const override {
+  int64_t RoutedScratchBytes(int64_t rows, DType compute) const {
     const auto padded = tensor::Workspace::PaddedBytes;
     const int64_t pairs = rows * spec_.experts_per_token;
     const int64_t element = tensor::SizeOf(compute);
@@ -89,14 +123,15 @@ class Moe : public FeedForward {
            padded(pairs * spec_.intermediate_size * element) + padded(pairs * hidden_ * element);
   }
 
- private:
   spec::MoeSpec spec_;
   int64_t hidden_ = 0;
   std::unique_ptr<ops::PackedWeight> router_;
+  tensor::Tensor bias_;
   std::vector<std::unique_ptr<ops::PackedWeight>>
       weights_;  // owns what the two lists below point to
   std::vector<const ops::PackedWeight*> gate_up_;
   std::vector<const ops::PackedWeight*> down_;
+  std::unique_ptr<FeedForward> shared_;
 };
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "checkpoint/weight_names.h"
-#include "model/rope_frequencies.h"
 
 namespace longspan::model {
 namespace {
@@ -19,8 +18,13 @@ bool OwnsMoe(const spec::ModelSpec& model, const StagePart& part) {
 
 std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart& part) {
   using enum ops::OpKind;
-  std::vector<ops::OpKind> needed = {kRmsNorm, kAdd,     kLinear,    kRopeTable,
-                                     kRope,    kCacheWrite, kAttention, kSiluMul};
+  std::vector<ops::OpKind> needed = {kRmsNorm, kAdd,        kLinear, kRopeTable,
+                                     kRope,    kCacheWrite, kSiluMul};
+  if (model.latent_attention)
+    needed.insert(needed.end(), {kHeadLinear, kLatentAttention});
+  else
+    needed.push_back(kAttention);
+  if (model.indexer) needed.insert(needed.end(), {kLayerNorm, kIndexSelect});
   if (part.embedding) needed.push_back(kEmbedding);
   if (OwnsMoe(model, part))
     needed.insert(needed.end(), {kRouter, kExpertOrder, kGroupedLinear, kExpertCombine});
@@ -34,7 +38,7 @@ base::Result<std::unique_ptr<StageModel>> StageModel::Load(const spec::ModelSpec
                                                            const Progress& progress) {
   std::unique_ptr<StageModel> stage(new StageModel(model, part));
   const std::vector<float> frequencies =
-      RopeInverseFrequencies(model.attention.rope, model.attention.head_dim);
+      RopeInverseFrequencies(model.attention.rope, RotatedDimensions(model));
   LONGSPAN_ASSIGN_OR_RETURN(stage->inverse_frequencies_, loader.Constant(frequencies));
   if (part.embedding) {
     LONGSPAN_ASSIGN_OR_RETURN(

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "model/decoder_layer.h"
+#include "model/rope_frequencies.h"
 #include "model/step.h"
 #include "model/weight_loader.h"
 #include "ops/op_table.h"
@@ -38,8 +39,9 @@ class StageModel {
                                                         const Progress& progress = {});
 
   const StagePart& part() const { return part_; }
-  // f32 [head_dim / 2], for the rope tables of a step.
+  // f32 [rotated dimensions / 2], for the rope tables of a step.
   tensor::ConstView inverse_frequencies() const { return inverse_frequencies_.view(); }
+  float rope_amplitude() const { return rope_amplitude_; }
 
   // tokens i32 [rows] -> residual [rows, hidden].
   void Embed(const Step& step, const tensor::ConstView& tokens, const tensor::View& residual) const;
@@ -61,10 +63,13 @@ class StageModel {
 
  private:
   StageModel(const spec::ModelSpec& model, StagePart part)
-      : part_(std::move(part)), epsilon_(model.norm_epsilon) {}
+      : part_(std::move(part)),
+        epsilon_(model.norm_epsilon),
+        rope_amplitude_(RopeAmplitude(model.attention.rope)) {}
 
   StagePart part_;
   double epsilon_;
+  float rope_amplitude_;
   tensor::Tensor embedding_;
   tensor::Tensor inverse_frequencies_;
   std::vector<std::vector<std::unique_ptr<DecoderLayer>>> layers_;  // by range

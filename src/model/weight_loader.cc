@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cstring>
-#include <vector>
 
 namespace longspan::model {
 namespace {
@@ -25,6 +24,22 @@ void AppendFloats(const tensor::ConstView& stored, std::vector<float>& out) {
   }
 }
 
+// `rows` is dense; its transpose lies in `bytes`.
+template <typename Element>
+tensor::ConstView TransposeElements(const tensor::ConstView& rows, std::vector<std::byte>& bytes) {
+  bytes.resize(static_cast<size_t>(rows.bytes()));
+  const auto* from = static_cast<const Element*>(rows.raw());
+  auto* to = reinterpret_cast<Element*>(bytes.data());
+  for (int64_t i = 0; i < rows.size(0); ++i)
+    for (int64_t j = 0; j < rows.size(1); ++j) to[j * rows.size(0) + i] = *from++;
+  return {bytes.data(), rows.dtype(), {rows.size(1), rows.size(0)}};
+}
+
+tensor::ConstView Transpose(const tensor::ConstView& rows, std::vector<std::byte>& bytes) {
+  return tensor::SizeOf(rows.dtype()) == 4 ? TransposeElements<uint32_t>(rows, bytes)
+                                           : TransposeElements<uint16_t>(rows, bytes);
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<ops::PackedWeight>> WeightLoader::Matrix(
@@ -39,6 +54,24 @@ base::Result<std::unique_ptr<ops::PackedWeight>> WeightLoader::Matrix(
   for (const NamedMatrix& part : parts) source_.Release(part.name);
   bytes_ += packed->bytes();
   return packed;
+}
+
+base::Result<std::vector<std::unique_ptr<ops::PackedWeight>>> WeightLoader::Parts(
+    const NamedMatrix& matrix, int64_t columns, std::span<const MatrixPart> parts) {
+  const std::array<int64_t, 2> shape = {matrix.rows, columns};
+  LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView stored, source_.Read(matrix.name, shape));
+  std::vector<std::unique_ptr<ops::PackedWeight>> weights;
+  std::vector<std::byte> transposed;
+  for (const MatrixPart& part : parts) {
+    tensor::ConstView view = stored.Rows(part.row_begin, part.rows);
+    if (part.transposed) view = Transpose(view, transposed);
+    LONGSPAN_ASSIGN_OR_RETURN(auto packed,
+                              backend_.Pack({.parts = {&view, 1}, .compute = compute_}));
+    bytes_ += packed->bytes();
+    weights.push_back(std::move(packed));
+  }
+  source_.Release(matrix.name);
+  return weights;
 }
 
 base::Result<tensor::Tensor> WeightLoader::Vector(std::initializer_list<NamedMatrix> parts) {

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/weight_source.h"
@@ -18,6 +19,13 @@ namespace longspan::model {
 struct NamedMatrix {
   std::string name;
   int64_t rows = 0;
+};
+
+// Rows [row_begin, row_begin + rows) of a stored matrix, or the transpose of them.
+struct MatrixPart {
+  int64_t row_begin = 0;
+  int64_t rows = 0;
+  bool transposed = false;
 };
 
 // Reads, packs and releases: the stored bytes of a tensor are dropped as soon as the backend has
@@ -35,6 +43,10 @@ class WeightLoader {
                                                           int64_t columns) {
     return Matrix(std::span(parts.begin(), parts.size()), columns);
   }
+
+  // Parts of one stored matrix [rows, columns], each a weight of its own, in order.
+  base::Result<std::vector<std::unique_ptr<ops::PackedWeight>>> Parts(
+      const NamedMatrix& matrix, int64_t columns, std::span<const MatrixPart> parts);
 
   // Vectors in f32 (norm weights, biases), stacked in order.
   base::Result<tensor::Tensor> Vector(std::initializer_list<NamedMatrix> parts);

@@ -16,10 +16,15 @@ std::vector<float> PseudoRandom(int64_t count) {
   return values;
 }
 
-base::Status FillPages(const ops::Backend& backend, tensor::Queue& queue,
-                       std::span<const std::byte> page, const tensor::View& pages) {
+base::Status FillPlane(const ops::Backend& backend, tensor::Queue& queue,
+                       const tensor::View& pages) {
+  const std::vector<float> page = PseudoRandom(pages.elements() / pages.size(0));
+  std::vector<tensor::Bf16> rounded(page.size());
+  std::transform(page.begin(), page.end(), rounded.begin(), tensor::ToBf16);
+  const auto bytes = pages.dtype() == tensor::DType::kF32 ? std::as_bytes(std::span(page))
+                                                          : std::as_bytes(std::span(rounded));
   for (int64_t i = 0; i < pages.size(0); ++i)
-    LONGSPAN_RETURN_IF_ERROR(backend.Upload(queue, page, pages.Rows(i, 1)));
+    LONGSPAN_RETURN_IF_ERROR(backend.Upload(queue, bytes, pages.Rows(i, 1)));
   return base::OkStatus();
 }
 
@@ -28,41 +33,30 @@ base::Status FillPages(const ops::Backend& backend, tensor::Queue& queue,
 base::Result<KvCache> KvCache::Allocate(const ops::Backend& backend, const spec::ModelSpec& model,
                                         std::span<const plan::LayerRange> ranges,
                                         const Shape& shape) {
-  const spec::AttentionSpec& attention = model.attention;
-  const int64_t bytes = shape.pages * shape.page_size *
-                        kv::BytesPerTokenLayer(attention, tensor::SizeOf(shape.dtype)) / 2;
+  const std::vector<kv::CachePlane> planes = kv::CachePlanes(model);
   KvCache cache;
-  const auto add = [&]() -> base::Result<tensor::View> {
-    LONGSPAN_ASSIGN_OR_RETURN(auto buffer, backend.Allocate(bytes));
-    const auto view = buffer.AsView(
-        shape.dtype, {shape.pages, attention.kv_heads, shape.page_size, attention.head_dim});
-    cache.buffers_.push_back(std::move(buffer));
-    return view;
-  };
   for (const plan::LayerRange& range : ranges) {
     auto& layers = cache.layers_.emplace_back();
     for (int layer = range.begin; layer < range.end; ++layer) {
-      LONGSPAN_ASSIGN_OR_RETURN(const auto keys, add());
-      LONGSPAN_ASSIGN_OR_RETURN(const auto values, add());
-      layers.push_back({keys, values});
+      model::LayerCache& views = layers.emplace_back();
+      for (size_t i = 0; i < planes.size(); ++i) {
+        const auto& [heads, dim] = planes[i];
+        LONGSPAN_ASSIGN_OR_RETURN(auto buffer,
+                                  backend.Allocate(shape.pages * shape.page_size * heads * dim *
+                                                   tensor::SizeOf(shape.dtype)));
+        views.planes[i] = buffer.AsView(shape.dtype, {shape.pages, heads, shape.page_size, dim});
+        cache.buffers_.push_back(std::move(buffer));
+      }
     }
   }
   return cache;
 }
 
 base::Status KvCache::FillSynthetic(const ops::Backend& backend, tensor::Queue& queue) {
-  for (const auto& layers : layers_) {
-    for (const model::LayerCache& layer : layers) {
-      const std::vector<float> page = PseudoRandom(layer.keys.Rows(0, 1).elements());
-      std::vector<tensor::Bf16> rounded(page.size());
-      std::transform(page.begin(), page.end(), rounded.begin(), tensor::ToBf16);
-      const auto bytes = layer.keys.dtype() == tensor::DType::kF32
-                             ? std::as_bytes(std::span(page))
-                             : std::as_bytes(std::span(rounded));
-      LONGSPAN_RETURN_IF_ERROR(FillPages(backend, queue, bytes, layer.keys));
-      LONGSPAN_RETURN_IF_ERROR(FillPages(backend, queue, bytes, layer.values));
-    }
-  }
+  for (const auto& layers : layers_)
+    for (const model::LayerCache& layer : layers)
+      for (const tensor::View& plane : layer.planes)
+        if (!plane.empty()) LONGSPAN_RETURN_IF_ERROR(FillPlane(backend, queue, plane));
   return base::OkStatus();
 }
 
@@ -71,7 +65,7 @@ int64_t KvCache::BytesPerPage(const spec::ModelSpec& model,
                               tensor::DType dtype) {
   int64_t layers = 0;
   for (const plan::LayerRange& range : ranges) layers += range.size();
-  return layers * page_size * kv::BytesPerTokenLayer(model.attention, tensor::SizeOf(dtype));
+  return layers * page_size * kv::BytesPerTokenLayer(model, tensor::SizeOf(dtype));
 }
 
 }  // namespace longspan::runtime

@@ -14,7 +14,8 @@
 
 namespace longspan::runtime {
 
-// Keys and values of the layers that a stage owns, by page: [pages, kv_heads, page_size, head_dim].
+// The planes (kv/kv_layout.h) of the layers that a stage owns, by page: [pages, heads, page_size,
+// dim].
 class KvCache {
  public:
   struct Shape {

@@ -27,7 +27,7 @@ TEST_P(KvCacheTest, SyntheticNumbersAreEverywhereAndSmall) {
           .value();
   ASSERT_TRUE(cache.FillSynthetic(backend_, *queue).ok());
   ASSERT_EQ(cache.Layers(0).size(), 2U);
-  const tensor::View values = cache.Layers(0)[1].values;
+  const tensor::View values = cache.Layers(0)[1].planes[kv::kValuePlane];
   int64_t zeros = 0;
   for (int64_t i = 0; i < values.elements(); ++i) {
     const float value = GetParam() == DType::kF32 ? values.data<float>()[i]

@@ -4,8 +4,8 @@
 
 #include <fmt/ranges.h>
 
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/dummy.h"
-#include "checkpoint/safetensors.h"
 #include "kv/page_pool.h"
 #include "model/architecture.h"
 #include "runtime/host_copy.h"
@@ -18,7 +18,40 @@ using tensor::DType;
 base::Result<std::unique_ptr<checkpoint::WeightSource>> OpenWeights(const RankConfig& config) {
   if (config.load_format == LoadFormat::kDummy)
     return checkpoint::MakeDummySource(config.dummy_seed);
-  return checkpoint::OpenSafetensors(config.model_dir);
+  return checkpoint::OpenCheckpoint(config.model_dir);
+}
+
+ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankConfig& config) {
+  const int64_t query_size = int64_t{model.attention.heads} * model.attention.head_dim;
+  const int64_t shared_size = int64_t{model.moe.shared_experts} * model.moe.intermediate_size;
+  ops::WorkspaceShape shape = {
+      .rows = config.max_rows,
+      .logit_rows = std::min(config.max_rows, Sampler::kBlockRows),
+      .vocab_size = model.vocab_size,
+      .heads = model.attention.heads,
+      .kv_heads = model.attention.kv_heads,
+      .head_dim = model.attention.head_dim,
+      .page_size = config.page_size,
+      .max_columns = std::max<int64_t>({model.hidden_size, model.intermediate_size, query_size,
+                                        model.moe.intermediate_size, shared_size}),
+      .experts = model.moe.experts,
+      .experts_per_token = model.moe.experts_per_token,
+  };
+  if (model.latent_attention) {
+    const spec::LatentAttentionSpec& latent = *model.latent_attention;
+    shape.heads = latent.heads;
+    shape.latent_rank = latent.latent_rank;
+    shape.latent_rope_dim = latent.rope_dim;
+    shape.max_columns =
+        std::max<int64_t>({shape.max_columns, latent.query_rank, latent.latent_rank,
+                           latent.nope_dim, int64_t{latent.heads} * latent.value_dim});
+  }
+  if (model.indexer) {
+    shape.index_heads = model.indexer->heads;
+    shape.index_dim = model.indexer->head_dim;
+    shape.index_top_k = model.indexer->top_k;
+  }
+  return shape;
 }
 
 // Where every listed row stands among the step's rows.
@@ -70,29 +103,16 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
           backend_, {.rows = rows,
                      .slices = config_.max_slices,
                      .pages_per_sequence = kv::PagesFor(config_.max_context, config_.page_size)}));
-  const int64_t rope_bytes = rows * (model.attention.head_dim / 2) * tensor::SizeOf(DType::kF32);
+  const int64_t rope_bytes =
+      rows * model_->inverse_frequencies().size(0) * tensor::SizeOf(DType::kF32);
   LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
   LONGSPAN_ASSIGN_OR_RETURN(sines_, backend_.Allocate(rope_bytes));
   LONGSPAN_ASSIGN_OR_RETURN(tokens_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
 
-  const int64_t query_size = int64_t{model.attention.heads} * model.attention.head_dim;
-  const ops::WorkspaceShape shape = {
-      .rows = rows,
-      .logit_rows = std::min(rows, Sampler::kBlockRows),
-      .vocab_size = model.vocab_size,
-      .heads = model.attention.heads,
-      .kv_heads = model.attention.kv_heads,
-      .head_dim = model.attention.head_dim,
-      .page_size = config_.page_size,
-      .max_columns = std::max<int64_t>(
-          {model.hidden_size, model.intermediate_size, query_size, model.moe.intermediate_size}),
-      .experts = model.moe.experts,
-      .experts_per_token = model.moe.experts_per_token,
-  };
   const int64_t blocks =
       std::max(model_->ScratchBytes(rows, config_.compute),
                config_.last() ? Sampler::ScratchBytes(rows, model, config_.compute) : 0);
-  const int64_t bytes = blocks + backend_.WorkspaceBytes(*queue_, shape);
+  const int64_t bytes = blocks + backend_.WorkspaceBytes(*queue_, WorkspaceShapeOf(model, config_));
   LONGSPAN_ASSIGN_OR_RETURN(auto workspace, backend_.Allocate(bytes));
   workspace_ = tensor::Workspace(std::move(workspace));
   context_.emplace(tensor::ExecutionContext{*queue_, workspace_, config_.deterministic});
@@ -158,6 +178,7 @@ base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
   ops::Dispatch(*context_, backend_.ops().rope_table,
                 {.positions = device.positions,
                  .inverse_frequencies = model_->inverse_frequencies(),
+                 .amplitude = model_->rope_amplitude(),
                  .cosines = cosines,
                  .sines = sines});
   return model::Step{*context_, backend_.ops(), device, cosines, sines};

@@ -1,0 +1,44 @@
+// DeepSeek Sparse Attention's indexer (DeepSeek-AI 2025, arXiv:2512.02556): which positions a
+// layer's attention reads.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "model/step.h"
+#include "model/weight_loader.h"
+#include "spec/model.h"
+
+namespace longspan::model {
+
+// Immutable after Load.
+class Indexer {
+ public:
+  // `prefix`: "model.layers.3.self_attn.indexer.".
+  static base::Result<std::unique_ptr<Indexer>> Load(const spec::ModelSpec& model,
+                                                     const std::string& prefix,
+                                                     WeightLoader& loader);
+
+  int64_t top_k() const { return spec_.top_k; }
+
+  // x [rows, hidden] and the normed latent of the queries [rows, query_rank] -> i32 [rows, top_k]
+  // as index_select leaves them. Writes the new tokens' keys to `cache` first.
+  void Select(const Step& step, const tensor::ConstView& x, const tensor::ConstView& query_latent,
+              const tensor::View& cache, const tensor::View& selected) const;
+
+  // Workspace that Select takes, without what its ops take.
+  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const;
+
+ private:
+  explicit Indexer(const spec::IndexerSpec& spec) : spec_(spec) {}
+
+  spec::IndexerSpec spec_;
+  std::unique_ptr<ops::PackedWeight> query_;
+  std::unique_ptr<ops::PackedWeight> key_;
+  std::unique_ptr<ops::PackedWeight> head_weights_;
+  tensor::Tensor key_norm_weight_;
+  tensor::Tensor key_norm_bias_;
+};
+
+}  // namespace longspan::model

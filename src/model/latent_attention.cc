@@ -1,0 +1,213 @@
+#include <cmath>
+#include <vector>
+
+#include "kv/kv_layout.h"
+#include "model/attention.h"
+#include "model/indexer.h"
+#include "model/rope_frequencies.h"
+
+namespace longspan::model {
+namespace {
+
+// Of the latents' norms; fixed, whatever the model's other norms have.
+constexpr double kLatentNormEpsilon = 1e-6;
+
+// One weight per head, and what HeadLinear takes.
+struct HeadWeights {
+  std::vector<std::unique_ptr<ops::PackedWeight>> owned;
+  std::vector<const ops::PackedWeight*> list;
+
+  void Own(std::unique_ptr<ops::PackedWeight> weight) {
+    list.push_back(weight.get());
+    owned.push_back(std::move(weight));
+  }
+};
+
+class LatentAttention : public Attention {
+ public:
+  explicit LatentAttention(const spec::ModelSpec& model)
+      : spec_(*model.latent_attention),
+        pairs_(model.attention.rope.pairs),
+        scale_(static_cast<float>(
+            LatentScoreScale(model.attention.rope, spec_.nope_dim + spec_.rope_dim))) {}
+
+  base::Status Load(const spec::ModelSpec& model, const std::string& prefix, WeightLoader& loader);
+  void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
+               const tensor::View& out) const override;
+  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const override;
+
+ private:
+  base::Status LoadHeads(const std::string& name, WeightLoader& loader);
+  // The queries [rows, heads, nope + rope], rotated. `first` are the first columns of the input
+  // product: the queries themselves, or their latent, which is normed in place.
+  tensor::View Queries(const Step& step, const tensor::View& first, const tensor::View& out) const;
+  void WriteCache(const Step& step, const tensor::View& latent, const tensor::View& rope_key,
+                  const LayerCache& cache) const;
+
+  int64_t query_size() const { return int64_t{spec_.heads} * (spec_.nope_dim + spec_.rope_dim); }
+  // Columns of the input product before the latent.
+  int64_t first_size() const { return spec_.query_rank > 0 ? spec_.query_rank : query_size(); }
+
+  spec::LatentAttentionSpec spec_;
+  spec::RopePairs pairs_;
+  float scale_;
+  std::unique_ptr<ops::PackedWeight> input_;  // queries or their latent, latent, rope key
+  std::unique_ptr<ops::PackedWeight> query_;  // from the queries' latent, where there is one
+  tensor::Tensor query_norm_;                 //
+  tensor::Tensor latent_norm_;
+  HeadWeights to_latent_;    // [rank, nope]: a query into the space of the latents
+  HeadWeights from_latent_;  // [value, rank]
+  std::unique_ptr<ops::PackedWeight> output_;
+  std::unique_ptr<Indexer> indexer_;  // or null: dense
+};
+
+base::Status LatentAttention::Load(const spec::ModelSpec& model, const std::string& prefix,
+                                   WeightLoader& loader) {
+  const int64_t hidden = model.hidden_size;
+  const bool low_rank = spec_.query_rank > 0;
+  LONGSPAN_ASSIGN_OR_RETURN(
+      input_,
+      loader.Matrix({{prefix + (low_rank ? "q_a_proj.weight" : "q_proj.weight"), first_size()},
+                     {prefix + "kv_a_proj_with_mqa.weight", spec_.latent_rank + spec_.rope_dim}},
+                    hidden));
+  if (low_rank) {
+    LONGSPAN_ASSIGN_OR_RETURN(query_norm_,
+                              loader.Vector({{prefix + "q_a_layernorm.weight", spec_.query_rank}}));
+    LONGSPAN_ASSIGN_OR_RETURN(
+        query_, loader.Matrix({{prefix + "q_b_proj.weight", query_size()}}, spec_.query_rank));
+  }
+  LONGSPAN_ASSIGN_OR_RETURN(latent_norm_,
+                            loader.Vector({{prefix + "kv_a_layernorm.weight", spec_.latent_rank}}));
+  LONGSPAN_RETURN_IF_ERROR(LoadHeads(prefix + "kv_b_proj.weight", loader));
+  LONGSPAN_ASSIGN_OR_RETURN(output_, loader.Matrix({{prefix + "o_proj.weight", hidden}},
+                                                   int64_t{spec_.heads} * spec_.value_dim));
+  if (model.indexer) {
+    LONGSPAN_ASSIGN_OR_RETURN(indexer_, Indexer::Load(model, prefix + "indexer.", loader));
+  }
+  return base::OkStatus();
+}
+
+// The stored matrix takes a latent to [key without rotation, value] of every head in turn.
+base::Status LatentAttention::LoadHeads(const std::string& name, WeightLoader& loader) {
+  const int64_t head_size = spec_.nope_dim + spec_.value_dim;
+  std::vector<MatrixPart> parts;
+  for (int64_t head = 0; head < spec_.heads; ++head) {
+    parts.push_back({head * head_size, spec_.nope_dim, /*transposed=*/true});
+    parts.push_back({head * head_size + spec_.nope_dim, spec_.value_dim});
+  }
+  LONGSPAN_ASSIGN_OR_RETURN(
+      auto weights, loader.Parts({name, spec_.heads * head_size}, spec_.latent_rank, parts));
+  for (size_t i = 0; i < weights.size(); i += 2) {
+    to_latent_.Own(std::move(weights[i]));
+    from_latent_.Own(std::move(weights[i + 1]));
+  }
+  return base::OkStatus();
+}
+
+tensor::View LatentAttention::Queries(const Step& step, const tensor::View& first,
+                                      const tensor::View& out) const {
+  tensor::View queries = first;
+  if (spec_.query_rank > 0) {
+    ops::Dispatch(
+        step.context, step.ops.rms_norm,
+        {.x = first, .weight = query_norm_.view(), .epsilon = kLatentNormEpsilon, .out = first});
+    ops::Dispatch(step.context, step.ops.linear,
+                  {.x = first, .weight = query_.get(), .bias = {}, .out = out});
+    queries = out;
+  }
+  const tensor::View heads = queries.SplitColumns(spec_.heads, spec_.nope_dim + spec_.rope_dim);
+  ops::Dispatch(step.context, step.ops.rope,
+                {.x = heads.Columns(spec_.nope_dim, spec_.rope_dim),
+                 .cosines = step.cosines,
+                 .sines = step.sines,
+                 .pairs = pairs_});
+  return heads;
+}
+
+void LatentAttention::WriteCache(const Step& step, const tensor::View& latent,
+                                 const tensor::View& rope_key, const LayerCache& cache) const {
+  const tensor::View rope_head = rope_key.SplitColumns(1, spec_.rope_dim);
+  ops::Dispatch(
+      step.context, step.ops.rms_norm,
+      {.x = latent, .weight = latent_norm_.view(), .epsilon = kLatentNormEpsilon, .out = latent});
+  ops::Dispatch(step.context, step.ops.rope,
+                {.x = rope_head, .cosines = step.cosines, .sines = step.sines, .pairs = pairs_});
+  ops::Dispatch(step.context, step.ops.cache_write,
+                {.x = latent.SplitColumns(1, spec_.latent_rank),
+                 .slots = step.tables.slots,
+                 .cache = cache.planes[kv::kLatentPlane]});
+  ops::Dispatch(
+      step.context, step.ops.cache_write,
+      {.x = rope_head, .slots = step.tables.slots, .cache = cache.planes[kv::kRopeKeyPlane]});
+}
+
+void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
+                              const tensor::View& out) const {
+  const int64_t rows = x.size(0);
+  const int64_t heads = spec_.heads;
+  const tensor::DType type = x.dtype();
+  tensor::Workspace::Scope scratch(step.context.workspace);
+  const tensor::View input =
+      scratch.Take(type, {rows, first_size() + spec_.latent_rank + spec_.rope_dim});
+  const tensor::View query_rows =
+      spec_.query_rank > 0 ? scratch.Take(type, {rows, query_size()}) : tensor::View();
+  const tensor::View latent_queries = scratch.Take(type, {rows, heads, spec_.latent_rank});
+  const tensor::View latents = scratch.Take(type, {rows, heads, spec_.latent_rank});
+  const tensor::View values = scratch.Take(type, {rows, heads * spec_.value_dim});
+
+  ops::Dispatch(step.context, step.ops.linear,
+                {.x = x, .weight = input_.get(), .bias = {}, .out = input});
+  const tensor::View first = input.Columns(0, first_size());
+  const tensor::View queries = Queries(step, first, query_rows);
+  WriteCache(step, input.Columns(first_size(), spec_.latent_rank),
+             input.Columns(first_size() + spec_.latent_rank, spec_.rope_dim), cache);
+  tensor::View selected;
+  if (indexer_) {
+    selected = scratch.Take(tensor::DType::kI32, {rows, indexer_->top_k()});
+    indexer_->Select(step, x, first, cache.planes[kv::kIndexKeyPlane], selected);
+  }
+
+  ops::Dispatch(
+      step.context, step.ops.head_linear,
+      {.x = queries.Columns(0, spec_.nope_dim), .weights = to_latent_.list, .out = latent_queries});
+  ops::Dispatch(step.context, step.ops.latent_attention,
+                {.latent_queries = latent_queries,
+                 .rope_queries = queries.Columns(spec_.nope_dim, spec_.rope_dim),
+                 .latent_cache = cache.planes[kv::kLatentPlane],
+                 .rope_cache = cache.planes[kv::kRopeKeyPlane],
+                 .tables = step.tables,
+                 .scale = scale_,
+                 .selected = selected,
+                 .out = latents});
+  ops::Dispatch(step.context, step.ops.head_linear,
+                {.x = latents,
+                 .weights = from_latent_.list,
+                 .out = values.SplitColumns(heads, spec_.value_dim)});
+  ops::Dispatch(step.context, step.ops.linear,
+                {.x = values, .weight = output_.get(), .bias = {}, .out = out});
+}
+
+int64_t LatentAttention::ScratchBytes(int64_t rows, tensor::DType compute) const {
+  const auto padded = tensor::Workspace::PaddedBytes;
+  const int64_t element = rows * tensor::SizeOf(compute);
+  int64_t bytes = padded(element * (first_size() + spec_.latent_rank + spec_.rope_dim)) +
+                  2 * padded(element * spec_.heads * spec_.latent_rank) +
+                  padded(element * spec_.heads * spec_.value_dim);
+  if (spec_.query_rank > 0) bytes += padded(element * query_size());
+  if (indexer_)
+    bytes += padded(rows * indexer_->top_k() * tensor::SizeOf(tensor::DType::kI32)) +
+             indexer_->ScratchBytes(rows, compute);
+  return bytes;
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<Attention>> LoadLatentAttention(const spec::ModelSpec& model,
+                                                             const std::string& prefix,
+                                                             WeightLoader& loader) {
+  auto block = std::make_unique<LatentAttention>(model);
+  LONGSPAN_RETURN_IF_ERROR(block->Load(model, prefix, loader));
+  return std::unique_ptr<Attention>(std::move(block));
+}
+
+}  // namespace longspan::model
