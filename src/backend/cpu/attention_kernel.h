@@ -32,6 +32,7 @@ struct AttentionStep {
   int64_t limit[kRows];  // keys of the block that every row sees; may be negative
   int64_t visible;       // the largest limit
   const char* query[kRows];
+  const char* rope_query[kRows];
   int64_t token;  // and head: of the row after these
   int64_t head;
   alignas(64) float scores[kRows * kAttentionKeys];
@@ -54,6 +55,8 @@ struct AttentionStep {
       for (int64_t r = 0; r < rows; ++r) {
         query[r] =
             tile->queries + token * tile->query_token_stride + head * tile->query_head_stride;
+        rope_query[r] = tile->rope_queries + token * tile->rope_query_token_stride +
+                        head * tile->rope_query_head_stride;
         limit[r] = tile->first_position + token + 1 - first_token;
         if (limit[r] > count) limit[r] = count;
         if (++head == tile->group) {
@@ -153,8 +156,12 @@ void AttentionStep<V, Compute>::Scores::Run() const {
     LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::Set(0);
   }
-  const int64_t steps = tile.head_dim * static_cast<int64_t>(sizeof(Compute)) / 4;
-  MultiplyAdd<V, kBf16>(step->query + row, tile.keys + key, kAttentionKeys, steps, sums);
+  const uint32_t* keys = tile.packed_keys + key;
+  const int64_t steps = Steps<Compute>(tile.keys.dim);
+  MultiplyAdd<V, kBf16>(step->query + row, keys, kAttentionKeys, steps, sums);
+  if (tile.rope_keys.dim > 0)
+    MultiplyAdd<V, kBf16>(step->rope_query + row, keys + steps * kAttentionKeys, kAttentionKeys,
+                          Steps<Compute>(tile.rope_keys.dim), sums);
   const auto scale = V::Set(tile.scale_log2);
   float* out = step->scores + row * kAttentionKeys + key;
   LONGSPAN_UNROLL
@@ -181,7 +188,7 @@ void AttentionStep<V, Compute>::Outputs::Run() const {
       sums.at[r][v] = V::Mul(V::Load(out + r * tile.dim_padded + v * V::kWidth), factor);
   }
   const int64_t steps = (step->visible * static_cast<int64_t>(sizeof(Compute)) + 3) / 4;
-  MultiplyAdd<V, kBf16>(a, tile.values + dim, tile.dim_padded, steps, sums);
+  MultiplyAdd<V, kBf16>(a, tile.packed_values + dim, tile.dim_padded, steps, sums);
   LONGSPAN_UNROLL
   for (int r = 0; r < kTileRows; ++r) {
     LONGSPAN_UNROLL
@@ -202,10 +209,12 @@ void WriteAttention(const AttentionTile& tile) {
   }
 }
 
-// Where the block of keys that begins at `first` ends: after whole pages, or at a fixed place in a
-// page that is larger than a block.
+// Where the block of keys that begins at `first` ends: as the tile says, or after whole pages, or
+// at a fixed place in a page that is larger than a block.
 template <typename V>
-int64_t BlockEnd(int64_t first, int64_t page_size) {
+int64_t BlockEnd(const AttentionTile& tile, int64_t first) {
+  if (tile.block_keys > 0) return first + tile.block_keys;
+  const int64_t page_size = tile.keys.page_size;
   if (page_size <= kAttentionKeys) return first + kAttentionKeys / page_size * page_size;
   const int64_t page_end = (first / page_size + 1) * page_size;
   return first + kAttentionKeys < page_end ? first + kAttentionKeys : page_end;
@@ -222,14 +231,20 @@ void AttendTile(const AttentionTile& tile) {
   AttentionStep<V, Compute> step;
   step.tile = &tile;
   for (int64_t first = 0; first < keys;) {
-    const int64_t end = BlockEnd<V>(first, tile.page_size);
+    const int64_t end = BlockEnd<V>(tile, first);
     const int64_t count = (end < keys ? end : keys) - first;
     const int64_t next_keys = keys - end < kAttentionKeys ? keys - end : kAttentionKeys;
-    PackKeys<V, Compute, Cache>(tile, first, count);
-    PackValues<V, Compute, Cache>(tile, first, count);
+    PackKeys<V, Compute, Cache>({tile.keys, first, count}, tile.packed_keys);
+    if (tile.rope_keys.dim > 0)
+      PackKeys<V, Compute, Cache>(
+          {tile.rope_keys, first, count},
+          tile.packed_keys + Steps<Compute>(tile.keys.dim) * kAttentionKeys);
+    PackValues<V, Compute, Cache>({tile.values, first, count}, tile.dim_padded, tile.packed_values);
     step.Begin(first);
-    CachePrefetch<Cache> prefetch{{tile, tile.key_cache, end, next_keys},
-                                  {tile, tile.value_cache, end, next_keys}};
+    // Latents are keys and values at once.
+    CachePrefetch<Cache> prefetch{
+        {tile.keys, end, next_keys},
+        {tile.rope_keys.dim > 0 ? tile.rope_keys : tile.values, end, next_keys}};
     while (step.NextRows(count)) {
       prefetch.Continue(step.rows);
       step.Update();

@@ -15,17 +15,17 @@ constexpr int64_t PaddedKeys(int64_t keys) { return (keys + 31) / 32 * 32; }
 // Finds the rows of successive tokens in the paged cache.
 template <typename Cache>
 struct CacheRows {
-  const AttentionTile& tile;
-  const char* cache;
+  const PagedRows& rows;
   int64_t first_token;  // of the block
   int64_t count;        // tokens that are there; rows beyond are zeros
 
   const char* At(int64_t token) const {
-    if (token >= count) return tile.zeros;
-    const int64_t position = first_token + token;
-    const int64_t page = tile.pages[position / tile.page_size];
-    return cache + page * tile.page_stride +
-           position % tile.page_size * tile.head_dim * static_cast<int64_t>(sizeof(Cache));
+    if (token >= count) return rows.zeros;
+    int64_t position = first_token + token;
+    if (rows.selected != nullptr) position = rows.selected[position];
+    const int64_t page = rows.pages[position / rows.page_size];
+    return rows.cache + page * rows.page_stride +
+           position % rows.page_size * rows.dim * static_cast<int64_t>(sizeof(Cache));
   }
 };
 
@@ -33,19 +33,22 @@ struct CacheRows {
 template <typename Cache>
 struct CachePrefetch {
   CacheRows<Cache> keys;
-  CacheRows<Cache> values;
+  CacheRows<Cache> others;
   int64_t token = 0;
 
   // At most so many tokens more.
   void Continue(int64_t tokens) {
     const int64_t end = token + tokens < keys.count ? token + tokens : keys.count;
-    const int64_t bytes = keys.tile.head_dim * static_cast<int64_t>(sizeof(Cache));
     for (; token < end; ++token) {
-      for (int64_t byte = 0; byte < bytes; byte += 64) {
-        __builtin_prefetch(keys.At(token) + byte, 0, 2);
-        __builtin_prefetch(values.At(token) + byte, 0, 2);
-      }
+      Fetch(keys.At(token), keys.rows.dim);
+      Fetch(others.At(token), others.rows.dim);
     }
+  }
+
+ private:
+  static void Fetch(const char* row, int64_t dim) {
+    const int64_t bytes = dim * static_cast<int64_t>(sizeof(Cache));
+    for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(row + byte, 0, 2);
   }
 };
 
@@ -56,23 +59,28 @@ template <typename V, typename Compute, typename Cache>
   for (int i = 0; i < n; ++i) {
     fetched[i] = rows.At(first + i);
     if constexpr (sizeof(Compute) != sizeof(Cache)) {
-      char* to =
-          rows.tile.converted + i * rows.tile.dim_padded * static_cast<int64_t>(sizeof(float));
-      Convert<V, Cache, Compute>(fetched[i], to, rows.tile.head_dim);
+      char* to = rows.rows.converted +
+                 i * ((rows.rows.dim + 15) / 16 * 16) * static_cast<int64_t>(sizeof(float));
+      Convert<V, Cache, Compute>(fetched[i], to, rows.rows.dim);
       fetched[i] = to;
     }
   }
 }
 
+// Words of so many elements.
+template <typename Compute>
+constexpr int64_t Steps(int64_t dim) {
+  return dim * static_cast<int64_t>(sizeof(Compute)) / 4;
+}
+
 // Keys transposed: word [step][token] for the product with a query.
 template <typename V, typename Compute, typename Cache>
-void PackKeys(const AttentionTile& tile, int64_t first_token, int64_t count) {
-  const CacheRows<Cache> rows{tile, tile.key_cache, first_token, count};
-  const int64_t steps = tile.head_dim * static_cast<int64_t>(sizeof(Compute)) / 4;
-  for (int64_t token = 0; token < PaddedKeys(count); token += V::kWidth) {
+void PackKeys(const CacheRows<Cache>& rows, uint32_t* packed) {
+  const int64_t steps = Steps<Compute>(rows.rows.dim);
+  for (int64_t token = 0; token < PaddedKeys(rows.count); token += V::kWidth) {
     const char* row[V::kWidth];
     FetchRows<V, Compute>(rows, token, V::kWidth, row);
-    uint32_t* to = tile.keys + token;
+    uint32_t* to = packed + token;
     int64_t step = 0;
     for (; step + V::kWidth <= steps; step += V::kWidth)
       V::Transpose(row, step, to + step * kAttentionKeys, kAttentionKeys);
@@ -85,15 +93,13 @@ void PackKeys(const AttentionTile& tile, int64_t first_token, int64_t count) {
 // Values: word [step][dim] for the product with probabilities, a step being one token (f32) or two
 // (bf16).
 template <typename V, typename Compute, typename Cache>
-void PackValues(const AttentionTile& tile, int64_t first_token, int64_t count) {
-  const CacheRows<Cache> rows{tile, tile.value_cache, first_token, count};
+void PackValues(const CacheRows<Cache>& rows, int64_t dim_padded, uint32_t* to) {
   constexpr int kTokens = 4 / sizeof(Compute);
-  uint32_t* to = tile.values;
-  for (int64_t token = 0; token < count; token += kTokens, to += tile.dim_padded) {
+  for (int64_t token = 0; token < rows.count; token += kTokens, to += dim_padded) {
     const char* row[kTokens];
     FetchRows<V, Compute>(rows, token, kTokens, row);
-    for (int64_t i = 0; i < tile.dim_padded; i += V::kWidth) {
-      const int64_t left = tile.head_dim - i;
+    for (int64_t i = 0; i < dim_padded; i += V::kWidth) {
+      const int64_t left = rows.rows.dim - i;
       const int64_t n = left > 0 ? left : 0;
       if constexpr (kTokens == 1) {
         const auto* value = reinterpret_cast<const float*>(row[0]);

@@ -16,12 +16,16 @@ constexpr ops::OpTable kOps = {
     .embedding = Embedding,
     .gather_rows = GatherRows,
     .rms_norm = RmsNorm,
+    .layer_norm = LayerNorm,
     .add = Add,
     .linear = Linear,
+    .head_linear = HeadLinear,
     .rope_table = RopeTable,
     .rope = Rope,
     .cache_write = CacheWrite,
     .attention = Attention,
+    .latent_attention = LatentAttention,
+    .index_select = IndexSelect,
     .silu_mul = SiluMul,
     .router = Router,
     .expert_order = ExpertOrder,
@@ -69,8 +73,10 @@ class CpuBackendImpl : public ops::Backend {
   int64_t WorkspaceBytes(const tensor::Queue& queue,
                          const ops::WorkspaceShape& shape) const override {
     const int threads = static_cast<const tensor::ThreadPool&>(queue).threads();
-    return std::max({AttentionWorkspaceBytes(threads, shape), LinearWorkspaceBytes(threads, shape),
-                     SamplingWorkspaceBytes(threads, shape)});
+    return std::max(
+        {AttentionWorkspaceBytes(threads, shape), LatentAttentionWorkspaceBytes(threads, shape),
+         IndexSelectWorkspaceBytes(threads, shape), RouterWorkspaceBytes(threads, shape),
+         LinearWorkspaceBytes(threads, shape), SamplingWorkspaceBytes(threads, shape)});
   }
 
   base::Result<std::unique_ptr<ops::PackedWeight>> Pack(

@@ -44,6 +44,16 @@ void RmsNorm(tensor::ExecutionContext& context, const ops::RmsNormArgs& args) {
   });
 }
 
+void LayerNorm(tensor::ExecutionContext& context, const ops::LayerNormArgs& args) {
+  const auto* weight = args.weight.data<float>();
+  const auto* bias = args.bias.data<float>();
+  const auto norm = ActiveKernels().layer_norm[TypeOf(args.x)];
+  const int64_t columns = args.x.size(1);
+  ForRows(context, args.x.size(0), 2 * columns, [&](int64_t row) {
+    norm(RowAt(args.x, row), weight, bias, args.epsilon, columns, RowAt(args.out, row));
+  });
+}
+
 void Add(tensor::ExecutionContext& context, const ops::AddArgs& args) {
   const auto add = ActiveKernels().add[TypeOf(args.x)];
   const int64_t columns = args.x.size(1);

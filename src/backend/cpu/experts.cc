@@ -6,6 +6,8 @@
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/logits.h"
+#include "ops/backend.h"
+#include "tensor/workspace.h"
 
 namespace longspan::backend::cpu {
 namespace {
@@ -48,40 +50,23 @@ void RouteRow(const KernelTable& kernels, const ops::RouterArgs& args, int64_t r
 // Sigmoid scores with bias and groups, of one row.
 class SigmoidRow {
  public:
-  SigmoidRow(const ops::RouterArgs& args, int64_t row)
-      : args_(args),
-        logits_(args.logits.row<float>(row)),
-        bias_(args.bias.empty() ? nullptr : args.bias.data<float>()),
-        group_size_(args.logits.size(1) / args.groups) {}
+  // Scores and claims of the experts, claims of the groups.
+  static int64_t ScratchFloats(int64_t experts) { return 3 * experts; }
 
-  float Score(int64_t expert) const {
-    return static_cast<float>(1 / (1 + std::exp(-Logit(logits_[expert]))));
-  }
-  float Claim(int64_t expert) const {
-    return Score(expert) + (bias_ == nullptr ? 0.0f : bias_[expert]);
-  }
-  float GroupClaim(int64_t group) const {
-    float best = Claim(group * group_size_);
-    if (group_size_ == 1) return best;
-    float second = -std::numeric_limits<float>::infinity();
-    for (int64_t i = 1; i < group_size_; ++i) {
-      const float claim = Claim(group * group_size_ + i);
-      second = std::max(second, std::min(best, claim));
-      best = std::max(best, claim);
+  SigmoidRow(const ops::RouterArgs& args, int64_t row, float* scratch)
+      : args_(args),
+        group_size_(args.logits.size(1) / args.groups),
+        scores_(scratch),
+        claims_(scratch + args.logits.size(1)),
+        group_claims_(scratch + 2 * args.logits.size(1)) {
+    const float* logits = args.logits.row<float>(row);
+    const float* bias = args.bias.empty() ? nullptr : args.bias.data<float>();
+    for (int64_t expert = 0; expert < args.logits.size(1); ++expert) {
+      scores_[expert] = static_cast<float>(1 / (1 + std::exp(-Logit(logits[expert]))));
+      claims_[expert] = scores_[expert] + (bias == nullptr ? 0.0f : bias[expert]);
     }
-    return best + second;
-  }
-  // Whether fewer than groups_kept groups come before it.
-  bool Kept(int64_t group) const {
-    if (args_.groups_kept == args_.groups) return true;
-    const float own = GroupClaim(group);
-    int64_t before = 0;
-    for (int64_t other = 0; other < args_.groups; ++other) {
-      if (other == group) continue;
-      const float claim = GroupClaim(other);
-      if (claim > own || (claim == own && other < group)) ++before;
-    }
-    return before < args_.groups_kept;
+    for (int64_t group = 0; group < args.groups; ++group)
+      group_claims_[group] = GroupClaim(claims_ + group * group_size_);
   }
 
   // `weights` holds the claims of the chosen ones on the way.
@@ -90,7 +75,7 @@ class SigmoidRow {
     for (int64_t group = 0; group < args_.groups; ++group) {
       if (!Kept(group)) continue;
       for (int64_t expert = group * group_size_; expert < (group + 1) * group_size_; ++expert) {
-        const float claim = Claim(expert);
+        const float claim = claims_[expert];
         if (chosen == choices && !(claim > weights[choices - 1])) continue;
         int64_t place = chosen < choices ? chosen++ : choices - 1;
         for (; place > 0 && claim > weights[place - 1]; --place) {
@@ -103,26 +88,60 @@ class SigmoidRow {
     }
     double sum = 1e-20;
     for (int64_t choice = 0; choice < choices; ++choice)
-      sum += weights[choice] = Score(ids[choice]);
+      sum += weights[choice] = scores_[ids[choice]];
     const double factor = args_.normalize_weights ? args_.scale / sum : args_.scale;
     for (int64_t choice = 0; choice < choices; ++choice)
       weights[choice] = static_cast<float>(weights[choice] * factor);
   }
 
  private:
+  float GroupClaim(const float* claims) const {
+    float best = claims[0];
+    if (group_size_ == 1) return best;
+    float second = -std::numeric_limits<float>::infinity();
+    for (int64_t i = 1; i < group_size_; ++i) {
+      second = std::max(second, std::min(best, claims[i]));
+      best = std::max(best, claims[i]);
+    }
+    return best + second;
+  }
+
+  // Whether fewer than groups_kept groups come before it.
+  bool Kept(int64_t group) const {
+    const float own = group_claims_[group];
+    int64_t before = 0;
+    for (int64_t other = 0; other < args_.groups; ++other) {
+      const float claim = group_claims_[other];
+      if (claim > own || (claim == own && other < group)) ++before;
+    }
+    return before < args_.groups_kept;
+  }
+
   const ops::RouterArgs& args_;
-  const float* logits_;
-  const float* bias_;
   int64_t group_size_;
+  float* scores_;
+  float* claims_;
+  float* group_claims_;
 };
 
 }  // namespace
 
+int64_t RouterWorkspaceBytes(int threads, const ops::WorkspaceShape& shape) {
+  return tensor::Workspace::PaddedBytes(threads * SigmoidRow::ScratchFloats(shape.experts) * 4);
+}
+
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args) {
   if (args.scoring == spec::ExpertScoring::kSigmoid) {
-    ForRows(context, args.logits.size(0), 64 * args.groups * args.logits.size(1), [&](int64_t row) {
-      SigmoidRow(args, row).Route(args.expert_ids.size(1), args.expert_ids.row<int32_t>(row),
-                                  args.expert_weights.row<float>(row));
+    const int64_t experts = args.logits.size(1);
+    const int64_t floats = SigmoidRow::ScratchFloats(experts);
+    tensor::Workspace::Scope scope(context.workspace);
+    auto* scratch =
+        scope.Take(tensor::DType::kF32, {Pool(context).threads(), floats}).data<float>();
+    // An exponential costs some tens of simple operations.
+    ForRows(context, args.logits.size(0), 32 * experts, [&](int64_t row, int thread) {
+      SigmoidRow(args, row, scratch + thread * floats)
+          .Route(args.expert_ids.size(1), args.expert_ids.row<int32_t>(row),
+                 args.expert_weights.row<float>(row));
     });
     return;
   }

@@ -44,11 +44,30 @@ struct ProductBlock {
   float* partial_sums = nullptr;  // [rows, 64], where columns need more than one pass
 };
 
+// What is cached of one sequence's tokens by one head.
+struct PagedRows {
+  const char* cache = nullptr;  // of page 0 and this head
+  int64_t dim = 0;              // elements of a token
+  int64_t page_stride = 0;      // bytes
+  int64_t page_size = 0;
+  const int32_t* pages = nullptr;
+  // Token i of the run that is read lies at position selected[i]; without, at position i.
+  const int32_t* selected = nullptr;
+
+  // Scratch: 16 rows of f32, each `dim` rounded up to 16, for rows of another type; and zeros for
+  // as many elements, rows that are not there.
+  char* converted = nullptr;
+  const char* zeros = nullptr;
+};
+
 // Attention of a run of consecutive positions of one sequence, for the query heads of one KV head.
 struct AttentionTile {
   const char* queries = nullptr;   // of the first token and head
   int64_t query_token_stride = 0;  // bytes; a head follows at query_head_stride
   int64_t query_head_stride = 0;
+  const char* rope_queries = nullptr;  // the second part of every query, with `rope_keys`
+  int64_t rope_query_token_stride = 0;
+  int64_t rope_query_head_stride = 0;
   char* out = nullptr;
   int64_t out_token_stride = 0;
   int64_t out_head_stride = 0;
@@ -57,23 +76,39 @@ struct AttentionTile {
   int64_t head_dim = 0;
   int64_t first_position = 0;
 
-  const char* key_cache = nullptr;  // of page 0 and this KV head
-  const char* value_cache = nullptr;
-  int64_t page_stride = 0;  // bytes
-  const int32_t* pages = nullptr;
-  int64_t page_size = 0;
+  PagedRows keys;
+  PagedRows rope_keys;  // what follows on a key; dim 0: nothing
+  PagedRows values;
+  // Blocks of keys begin at multiples of it; at most kAttentionKeys. 0: with the pages.
+  int64_t block_keys = 0;
 
   float scale_log2 = 0;  // scale * log2(e): the kernel works with powers of two
 
   // Scratch, 64-byte aligned; dim_padded is head_dim rounded up to 16.
-  uint32_t* keys = nullptr;       // [head_dim steps, kAttentionKeys]
-  uint32_t* values = nullptr;     // [kAttentionKeys steps, dim_padded]
-  char* converted = nullptr;      // [16, dim_padded] f32: rows of another type, and
-  const char* zeros = nullptr;    // [dim_padded] f32 of zeros: rows that are not there
-  float* sums = nullptr;          // [rows, dim_padded]
-  float* maxima = nullptr;        // [rows]
-  float* denominators = nullptr;  // [rows, 16]
+  uint32_t* packed_keys = nullptr;    // [steps of both parts, kAttentionKeys]
+  uint32_t* packed_values = nullptr;  // [kAttentionKeys steps, dim_padded]
+  float* sums = nullptr;              // [rows, dim_padded]
+  float* maxima = nullptr;            // [rows]
+  float* denominators = nullptr;      // [rows, 16]
   int64_t dim_padded = 0;
+};
+
+// Scores of index selection for some query tokens of one sequence and a block of its keys:
+// scores[token, key] = sum over heads of weights[head] * max(0, scale * query . key).
+struct IndexBlock {
+  const char* queries = nullptr;   // of the first token
+  int64_t query_token_stride = 0;  // bytes
+  int64_t query_head_stride = 0;
+  const float* head_weights = nullptr;  // of the first token; [heads] each
+  int64_t head_weights_stride = 0;      // elements
+  int64_t tokens = 0;
+  int64_t heads = 0;
+  PagedRows keys;
+  int64_t first_key = 0;
+  int64_t count = 0;  // keys, at most kAttentionKeys
+  float scale = 1;
+  uint32_t* packed_keys = nullptr;  // scratch [steps, kAttentionKeys]
+  float* scores = nullptr;          // [tokens, kAttentionKeys]; beyond `count` undefined
 };
 
 // One row of a weighted sum: out = sum_j weights[j] * x[places[j]].
@@ -93,8 +128,11 @@ struct KernelTable {
 
   void (*product[2])(const ProductBlock& block);                 // by compute type
   void (*attention[2][2])(const AttentionTile& tile);            // by compute type, cache type
+  void (*index_scores[2][2])(const IndexBlock& block);           // likewise
   void (*convert[2][2])(const void* from, void* to, int64_t n);  // by type from, type to
   void (*rms_norm[2])(const void* x, const float* weight, double epsilon, int64_t n, void* out);
+  void (*layer_norm[2])(const void* x, const float* weight, const float* bias, double epsilon,
+                        int64_t n, void* out);
   void (*add[2])(void* x, const void* y, int64_t n);
   void (*silu_mul[2])(const void* gate, const void* up, int64_t n, void* out);
   // Pairs (i, half + i).

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cpu/attention_kernel.h"
+#include "backend/cpu/index_kernel.h"
 #include "backend/cpu/kernel_table.h"
 #include "backend/cpu/product_kernel.h"
 #include "backend/cpu/row_kernels.h"
@@ -17,9 +18,12 @@ constexpr KernelTable MakeKernels(const char* name) {
       .product = {Product<V, false>, Product<V, true>},
       .attention = {{AttendTile<V, float, float>, AttendTile<V, float, Bfloat>},
                     {AttendTile<V, Bfloat, float>, AttendTile<V, Bfloat, Bfloat>}},
+      .index_scores = {{IndexScores<V, float, float>, IndexScores<V, float, Bfloat>},
+                       {IndexScores<V, Bfloat, float>, IndexScores<V, Bfloat, Bfloat>}},
       .convert = {{Convert<V, float, float>, Convert<V, float, Bfloat>},
                   {Convert<V, Bfloat, float>, Convert<V, Bfloat, Bfloat>}},
       .rms_norm = {RmsNormRow<V, float>, RmsNormRow<V, Bfloat>},
+      .layer_norm = {LayerNormRow<V, float>, LayerNormRow<V, Bfloat>},
       .add = {AddRow<V, float>, AddRow<V, Bfloat>},
       .silu_mul = {SiluMulRow<V, float>, SiluMulRow<V, Bfloat>},
       .rotate_halves = {RotateHalves<V, float>, RotateHalves<V, Bfloat>},

@@ -52,9 +52,11 @@ TaskGrid CutProduct(int64_t rows, const CpuPackedWeight& weight, int64_t wanted_
 // A product that tasks are taken from.
 struct Product {
   ConstView x;
+  int64_t x_offset = 0;                  // bytes from a row to what is multiplied of it
   const int32_t* source_rows = nullptr;  // of out's rows
   ConstView bias;
   tensor::View out;
+  int64_t out_offset = 0;
   tensor::View partial_sums;  // f32 [threads, kMaxTaskRows, kPanelColumns]
   const KernelTable* kernels = nullptr;
 };
@@ -64,7 +66,7 @@ void RunTask(const Product& product, const CpuPackedWeight& weight, const TaskGr
              int64_t first_row, int64_t task, int thread) {
   const int64_t row = task / grid.groups() * grid.block_rows;
   ProductBlock block;
-  block.x = static_cast<const char*>(product.x.raw());
+  block.x = static_cast<const char*>(product.x.raw()) + product.x_offset;
   block.x_stride = product.x.stride(0) * tensor::SizeOf(product.x.dtype());
   if (product.source_rows != nullptr) {
     block.source_rows = product.source_rows + first_row + row;
@@ -76,7 +78,7 @@ void RunTask(const Product& product, const CpuPackedWeight& weight, const TaskGr
   block.out_stride = product.out.stride(0);
   block.out_type = TypeOf(product.out);
   block.partial_sums = product.partial_sums.data<float>() + thread * kMaxTaskRows * kPanelColumns;
-  char* out = RowAt(product.out, first_row + row);
+  char* out = RowAt(product.out, first_row + row) + product.out_offset;
   const int64_t first_panel = task % grid.groups() * grid.group_panels;
   const int64_t end_panel = std::min(grid.panels, first_panel + grid.group_panels);
   for (int64_t panel = first_panel; panel < end_panel; ++panel) {
@@ -114,6 +116,29 @@ void Linear(tensor::ExecutionContext& context, const ops::LinearArgs& args) {
   const TaskGrid grid = CutProduct(args.x.size(0), weight, int64_t{4} * pool.threads());
   pool.ParallelFor(grid.tasks(), [&](int64_t task, int thread) {
     RunTask(product, weight, grid, 0, task, thread);
+  });
+}
+
+void HeadLinear(tensor::ExecutionContext& context, const ops::HeadLinearArgs& args) {
+  const auto heads = static_cast<int64_t>(args.weights.size());
+  if (heads == 0) return;
+  for (const ops::PackedWeight* weight : args.weights)
+    LONGSPAN_CHECK(Packed(*weight).compute() == args.x.dtype(), "head_linear: x is {}",
+                   DTypeName(args.x.dtype()));
+  tensor::ThreadPool& pool = Pool(context);
+  tensor::Workspace::Scope scope(context.workspace);
+  const Product common{.x = args.x,
+                       .out = args.out,
+                       .partial_sums = TakePartialSums(scope, pool.threads()),
+                       .kernels = &ActiveKernels()};
+  const TaskGrid grid =
+      CutProduct(args.x.size(0), Packed(*args.weights[0]), DivideUp(4 * pool.threads(), heads));
+  pool.ParallelFor(heads * grid.tasks(), [&](int64_t task, int thread) {
+    const int64_t head = task / grid.tasks();
+    Product product = common;
+    product.x_offset = head * args.x.stride(1) * tensor::SizeOf(args.x.dtype());
+    product.out_offset = head * args.out.stride(1) * tensor::SizeOf(args.out.dtype());
+    RunTask(product, Packed(*args.weights[head]), grid, 0, task % grid.tasks(), thread);
   });
 }
 

@@ -35,6 +35,46 @@ void RmsNormRow(const void* x, const float* weight, double epsilon, int64_t n, v
   }
 }
 
+// x - mean, for the first `n` lanes (n <= V::kWidth); 0 beyond.
+template <typename V, typename T>
+[[gnu::always_inline]] inline typename V::Vec Centred(const T* x, int64_t n, typename V::Vec mean) {
+  const auto centred = V::Sub(LoadPartial<V>(x, n), mean);
+  if (n >= V::kWidth) return centred;
+  float lanes[V::kWidth];
+  V::Store(lanes, centred);
+  return LoadPartial<V>(static_cast<const float*>(lanes), n);
+}
+
+// The sum in f32 gives a mean near the elements; that of what is left of them mends it, so that a
+// large mean costs no digits.
+template <typename V, typename T>
+void LayerNormRow(const void* x, const float* weight, const float* bias, double epsilon, int64_t n,
+                  void* out) {
+  const auto* from = static_cast<const T*>(x);
+  const auto count = static_cast<double>(n);
+  auto sum = V::Set(0);
+  for (int64_t i = 0; i < n; i += V::kWidth) sum = V::Add(sum, LoadPartial<V>(from + i, n - i));
+  const auto mean = V::Set(static_cast<float>(static_cast<double>(V::ReduceAdd(sum)) / count));
+  auto left = V::Set(0);
+  for (int64_t i = 0; i < n; i += V::kWidth) left = V::Add(left, Centred<V>(from + i, n - i, mean));
+  const auto rest = V::Set(static_cast<float>(static_cast<double>(V::ReduceAdd(left)) / count));
+  auto squares = V::Set(0);
+  for (int64_t i = 0; i < n; i += V::kWidth) {
+    float lanes[V::kWidth];
+    V::Store(lanes, V::Sub(Centred<V>(from + i, n - i, mean), rest));
+    const auto v = LoadPartial<V>(static_cast<const float*>(lanes), n - i);
+    squares = V::MulAdd(v, v, squares);
+  }
+  const double variance = static_cast<double>(V::ReduceAdd(squares)) / count;
+  const auto factor = V::Set(static_cast<float>(1.0 / __builtin_sqrt(variance + epsilon)));
+  for (int64_t i = 0; i < n; i += V::kWidth) {
+    const auto v = V::Mul(V::Sub(Centred<V>(from + i, n - i, mean), rest), factor);
+    StorePartial<V>(
+        static_cast<T*>(out) + i, n - i,
+        V::MulAdd(v, LoadPartial<V>(weight + i, n - i), LoadPartial<V>(bias + i, n - i)));
+  }
+}
+
 template <typename V, typename T>
 void AddRow(void* x, const void* y, int64_t n) {
   auto* to = static_cast<T*>(x);

@@ -1,0 +1,121 @@
+// What attention of one kind or another shares: scratch of its tiles, tasks of its steps.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/kernel_table.h"
+#include "tensor/workspace.h"
+
+namespace longspan::backend::cpu {
+
+constexpr int64_t DivideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Where the tokens of a slice's sequence lie, for one head of the cache.
+inline PagedRows PagedRowsOf(const tensor::ConstView& cache, const ops::StepTables& tables,
+                             int64_t slice, int64_t head) {
+  const int64_t element = tensor::SizeOf(cache.dtype());
+  PagedRows rows;
+  rows.cache = static_cast<const char*>(cache.raw()) + head * cache.stride(1) * element;
+  rows.dim = cache.size(3);
+  rows.page_stride = cache.stride(0) * element;
+  rows.page_size = cache.size(2);
+  rows.pages = tables.page_table.row<int32_t>(slice);
+  return rows;
+}
+
+// What a thread needs, in f32 and 32-bit words; every part is a multiple of 64 bytes.
+struct AttentionScratch {
+  int64_t rows;        // query tokens x heads of a tile, at most
+  int64_t rope_dim;    // of the keys' second part
+  int64_t dim_padded;  // of values and the keys' first part
+
+  static AttentionScratch For(int64_t group, int64_t dim, int64_t rope_dim) {
+    return {.rows = DivideUp(std::max(kAttentionRows, group), 16) * 16,
+            .rope_dim = rope_dim,
+            .dim_padded = DivideUp(dim, 16) * 16};
+  }
+
+  int64_t row_words() const { return std::max(dim_padded, DivideUp(rope_dim, 16) * 16); }
+  int64_t key_words() const { return (dim_padded + rope_dim) * kAttentionKeys; }
+  int64_t value_words() const { return kAttentionKeys * dim_padded; }
+  int64_t words() const {
+    // Keys, values, converted rows, sums, denominators, maxima.
+    return key_words() + value_words() + 16 * row_words() + rows * dim_padded + rows * 16 + rows;
+  }
+
+  // A piece for every thread, and zeros for all.
+  int64_t Bytes(int threads) const {
+    return tensor::Workspace::PaddedBytes(threads * words() * 4) +
+           tensor::Workspace::PaddedBytes(row_words() * 4);
+  }
+  struct Memory {
+    float* words;
+    const char* zeros;
+  };
+  Memory Take(tensor::Workspace::Scope& scope, int threads) const {
+    auto* all = scope.Take(tensor::DType::kF32, {threads, words()}).data<float>();
+    auto* zeros = scope.Take(tensor::DType::kF32, {row_words()}).data<float>();
+    std::fill_n(zeros, row_words(), 0.0f);
+    return {all, reinterpret_cast<const char*>(zeros)};
+  }
+
+  void Divide(const Memory& memory, int thread, AttentionTile& tile) const {
+    float* words_left = memory.words + thread * words();
+    const auto take = [&words_left](int64_t count) {
+      float* taken = words_left;
+      words_left += count;
+      return taken;
+    };
+    tile.dim_padded = dim_padded;
+    tile.packed_keys = reinterpret_cast<uint32_t*>(take(key_words()));
+    tile.packed_values = reinterpret_cast<uint32_t*>(take(value_words()));
+    char* converted = reinterpret_cast<char*>(take(16 * row_words()));
+    for (PagedRows* part : {&tile.keys, &tile.rope_keys, &tile.values}) {
+      part->converted = converted;
+      part->zeros = memory.zeros;
+    }
+    tile.sums = take(rows * dim_padded);
+    tile.denominators = take(rows * 16);
+    tile.maxima = take(rows);
+  }
+};
+
+// A step's rows cut into tiles of successive tokens of one slice.
+class TokenTiles {
+ public:
+  static int64_t Bytes(int64_t rows) { return tensor::Workspace::PaddedBytes((rows + 1) * 8); }
+
+  TokenTiles(tensor::Workspace::Scope& scope, const ops::StepTables& tables, int64_t tile_tokens)
+      : row_begin_(tables.slice_row_begin.data<int32_t>()),
+        slices_(tables.slices),
+        tile_tokens_(tile_tokens),
+        tile_begin_(scope.Take(tensor::DType::kI64, {slices_ + 1}).data<int64_t>()) {
+    tile_begin_[0] = 0;
+    for (int64_t slice = 0; slice < slices_; ++slice)
+      tile_begin_[slice + 1] =
+          tile_begin_[slice] + DivideUp(row_begin_[slice + 1] - row_begin_[slice], tile_tokens_);
+  }
+
+  struct Tile {
+    int64_t slice;
+    int64_t row;
+    int64_t tokens;
+  };
+  int64_t count() const { return tile_begin_[slices_]; }
+  Tile at(int64_t index) const {
+    const int64_t slice =
+        std::upper_bound(tile_begin_, tile_begin_ + slices_ + 1, index) - tile_begin_ - 1;
+    const int64_t row = row_begin_[slice] + (index - tile_begin_[slice]) * tile_tokens_;
+    return {slice, row, std::min<int64_t>(tile_tokens_, row_begin_[slice + 1] - row)};
+  }
+
+ private:
+  const int32_t* row_begin_;
+  int64_t slices_;
+  int64_t tile_tokens_;
+  int64_t* tile_begin_;
+};
+
+}  // namespace longspan::backend::cpu

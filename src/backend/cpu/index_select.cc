@@ -1,0 +1,179 @@
+// Index selection: the best positions of every row, over blocks of keys that stream by.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "backend/cpu/attention_scratch.h"
+#include "backend/cpu/cpu_ops.h"
+#include "backend/cpu/isa.h"
+#include "ops/backend.h"
+
+namespace longspan::backend::cpu {
+namespace {
+
+using tensor::DType;
+
+// Query tokens of a task, which share packed keys.
+constexpr int64_t kTokens = 8;
+
+struct Candidate {
+  float score;
+  int32_t position;
+};
+
+bool Before(const Candidate& a, const Candidate& b) {
+  return a.score != b.score ? a.score > b.score : a.position < b.position;
+}
+
+// The top_k best so far among others not yet dropped. Scores come in the order of positions.
+class Best {
+ public:
+  // Twice as many as are kept, or a block more: dropping costs a constant per candidate.
+  static int64_t Capacity(int64_t top_k) { return top_k + std::max(top_k, kAttentionKeys); }
+
+  Best() = default;
+  Best(Candidate* candidates, int64_t top_k) : candidates_(candidates), top_k_(top_k) {}
+
+  void Add(const float* scores, int64_t first_position, int64_t count) {
+    if (size_ + count > Capacity(top_k_)) Drop();
+    for (int64_t i = 0; i < count; ++i) {
+      const float score =
+          std::isnan(scores[i]) ? -std::numeric_limits<float>::infinity() : scores[i];
+      // Of equal scores the lower position is there already.
+      if (full_ && !(score > threshold_)) continue;
+      candidates_[size_++] = {score, static_cast<int32_t>(first_position + i)};
+    }
+  }
+
+  void Write(int32_t* selected) {
+    Drop();
+    std::transform(candidates_, candidates_ + top_k_, selected,
+                   [](const Candidate& c) { return c.position; });
+    std::sort(selected, selected + top_k_);
+  }
+
+ private:
+  void Drop() {
+    if (size_ <= top_k_) return;
+    std::nth_element(candidates_, candidates_ + top_k_ - 1, candidates_ + size_, Before);
+    size_ = top_k_;
+    threshold_ = candidates_[top_k_ - 1].score;
+    full_ = true;
+  }
+
+  Candidate* candidates_ = nullptr;
+  int64_t top_k_ = 0;
+  int64_t size_ = 0;
+  bool full_ = false;  // top_k of them are above or at the threshold
+  float threshold_ = 0;
+};
+
+// What a thread needs, in 32-bit words; every part is a multiple of 64 bytes.
+struct Scratch {
+  int64_t dim_padded;
+  int64_t top_k;
+
+  static Scratch For(int64_t dim, int64_t top_k) { return {DivideUp(dim, 16) * 16, top_k}; }
+
+  int64_t candidates() const { return DivideUp(Best::Capacity(top_k), 8) * 8; }  // of a token
+  int64_t words() const {
+    return dim_padded * kAttentionKeys + 16 * dim_padded + kTokens * kAttentionKeys +
+           kTokens * 2 * candidates();
+  }
+};
+static_assert(sizeof(Candidate) == 8, "scratch is counted in words");
+
+struct TaskScratch {
+  Scratch sizes;
+  float* words;
+
+  uint32_t* packed_keys() const { return reinterpret_cast<uint32_t*>(words); }
+  char* converted() const {
+    return reinterpret_cast<char*>(words + sizes.dim_padded * kAttentionKeys);
+  }
+  float* scores() const { return words + sizes.dim_padded * (kAttentionKeys + 16); }
+  Candidate* candidates(int64_t token) const {
+    return reinterpret_cast<Candidate*>(scores() + kTokens * kAttentionKeys) +
+           token * sizes.candidates();
+  }
+};
+
+// Rows [row, row + block.tokens), which all see more than top_k keys.
+void SelectRows(const ops::IndexSelectArgs& args, int64_t row, const TaskScratch& scratch,
+                IndexBlock block) {
+  const int64_t top_k = args.selected.size(1);
+  const int64_t first = args.tables.positions.data<int32_t>()[row];
+  block.queries = RowAt(args.queries, row);
+  block.head_weights = args.head_weights.row<float>(row);
+  block.packed_keys = scratch.packed_keys();
+  block.scores = scratch.scores();
+  Best best[kTokens];
+  for (int64_t token = 0; token < block.tokens; ++token)
+    best[token] = Best(scratch.candidates(token), top_k);
+  const auto kernel = ActiveKernels().index_scores[TypeOf(args.queries)][TypeOf(args.index_cache)];
+  const int64_t keys = first + block.tokens;
+  for (block.first_key = 0; block.first_key < keys; block.first_key += kAttentionKeys) {
+    block.count = std::min(kAttentionKeys, keys - block.first_key);
+    kernel(block);
+    for (int64_t token = 0; token < block.tokens; ++token) {
+      const int64_t visible = std::min(block.count, first + token + 1 - block.first_key);
+      if (visible > 0)
+        best[token].Add(block.scores + token * kAttentionKeys, block.first_key, visible);
+    }
+  }
+  for (int64_t token = 0; token < block.tokens; ++token)
+    best[token].Write(args.selected.row<int32_t>(row + token));
+}
+
+}  // namespace
+
+int64_t IndexSelectWorkspaceBytes(int threads, const ops::WorkspaceShape& shape) {
+  if (shape.index_top_k == 0) return 0;
+  const Scratch scratch = Scratch::For(shape.index_dim, shape.index_top_k);
+  return tensor::Workspace::PaddedBytes(threads * scratch.words() * 4) +
+         tensor::Workspace::PaddedBytes(scratch.dim_padded * 4) + TokenTiles::Bytes(shape.rows);
+}
+
+void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args) {
+  const ops::StepTables& tables = args.tables;
+  if (tables.rows == 0) return;
+  tensor::ThreadPool& pool = Pool(context);
+  tensor::Workspace::Scope scope(context.workspace);
+  const int64_t top_k = args.selected.size(1);
+  const Scratch scratch = Scratch::For(args.queries.size(2), top_k);
+  auto* words = scope.Take(DType::kF32, {pool.threads(), scratch.words()}).data<float>();
+  auto* zeros = scope.Take(DType::kF32, {scratch.dim_padded}).data<float>();
+  std::fill_n(zeros, scratch.dim_padded, 0.0f);
+  const TokenTiles tiles(
+      scope, tables, std::clamp<int64_t>(tables.rows / (int64_t{4} * pool.threads()), 1, kTokens));
+
+  const int64_t element = tensor::SizeOf(args.queries.dtype());
+  IndexBlock common;
+  common.query_token_stride = args.queries.stride(0) * element;
+  common.query_head_stride = args.queries.stride(1) * element;
+  common.head_weights_stride = args.head_weights.stride(0);
+  common.heads = args.queries.size(1);
+  common.scale = args.scale;
+  const auto* positions = tables.positions.data<int32_t>();
+  pool.ParallelFor(tiles.count(), [&](int64_t task, int thread) {
+    // Backwards: long rows first.
+    TokenTiles::Tile place = tiles.at(tiles.count() - 1 - task);
+    for (; place.tokens > 0 && positions[place.row] < top_k; ++place.row, --place.tokens) {
+      auto* selected = args.selected.row<int32_t>(place.row);
+      const int64_t length = positions[place.row] + int64_t{1};
+      std::iota(selected, selected + length, 0);
+      std::fill(selected + length, selected + top_k, -1);
+    }
+    if (place.tokens == 0) return;
+    const TaskScratch own = {scratch, words + thread * scratch.words()};
+    IndexBlock block = common;
+    block.tokens = place.tokens;
+    block.keys = PagedRowsOf(args.index_cache, tables, place.slice, 0);
+    block.keys.converted = own.converted();
+    block.keys.zeros = reinterpret_cast<const char*>(zeros);
+    SelectRows(args, place.row, own, block);
+  });
+}
+
+}  // namespace longspan::backend::cpu
