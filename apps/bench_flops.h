@@ -16,8 +16,12 @@ namespace longspan::apps {
 // Weights of the layers' matrices that one token is multiplied with; of the experts, those chosen.
 int64_t MatmulParametersPerToken(const spec::ModelSpec& model);
 
-// Operations of one row's attention per token of its context, all layers together.
+// Operations of one row's attention per token that it attends to, all layers together; of latent
+// attention in its expanded form, which takes fewer of them than the absorbed one.
 int64_t AttentionFlopsPerContextToken(const spec::ModelSpec& model);
+
+// Operations of one row's indexer per token of its context, all layers together.
+int64_t IndexFlopsPerContextToken(const spec::ModelSpec& model);
 
 // Operations that compute positions [depth, depth + tokens) of a prompt.
 double PrefillFlops(const spec::ModelSpec& model, int64_t depth, int64_t tokens);
@@ -31,8 +35,8 @@ struct DecodeShape {
 };
 
 // Bytes that the step must read at least: the layers' matrices and the head once, of the experts as
-// many as uniform independent choices of the batch would touch on average, and each sequence's
-// keys and values.
+// many as uniform independent choices of the batch would touch on average, and what attention and
+// indexer read of each sequence's cache.
 double DecodeBytes(const spec::ModelSpec& model, const DecodeShape& shape);
 
 }  // namespace longspan::apps

@@ -24,6 +24,28 @@ TEST(BenchFlopsTest, MixtureOfExpertsCountsTheRouterAndTheChosenExperts) {
   EXPECT_EQ(AttentionFlopsPerContextToken(model), 65'536);
 }
 
+TEST(BenchFlopsTest, LatentAttentionIsCountedExpandedAndTheIndexerApart) {
+  const spec::ModelSpec mla = Load("bench-mla");
+  EXPECT_EQ(AttentionFlopsPerContextToken(mla), 61'440);
+  EXPECT_EQ(IndexFlopsPerContextToken(mla), 0);
+  EXPECT_NEAR(2e-9 * static_cast<double>(MatmulParametersPerToken(mla)), 0.154, 0.0005);
+  const spec::ModelSpec dsa = Load("bench-dsa");
+  EXPECT_EQ(AttentionFlopsPerContextToken(dsa), 61'440);
+  EXPECT_EQ(IndexFlopsPerContextToken(dsa), 24'576);
+  EXPECT_NEAR(2e-9 * static_cast<double>(MatmulParametersPerToken(dsa)), 0.1655, 0.0005);
+}
+
+TEST(BenchFlopsTest, SparseAttentionStopsGrowing) {
+  const spec::ModelSpec dsa = Load("bench-dsa");
+  const double one = PrefillFlops(dsa, 2047, 1);
+  EXPECT_EQ(PrefillFlops(dsa, 2048, 1) - one, 24'576);
+  EXPECT_EQ(one - PrefillFlops(dsa, 2046, 1), 24'576 + 61'440);
+  EXPECT_DOUBLE_EQ(PrefillFlops(dsa, 0, 4000),
+                   PrefillFlops(dsa, 0, 1000) + PrefillFlops(dsa, 1000, 3000));
+  const double deep = DecodeBytes(dsa, {.context = 100'000});
+  EXPECT_EQ(deep - DecodeBytes(dsa, {.context = 99'999}), 6 * 128 * 2);
+}
+
 // The baseline's line "pp512, 1 thread: 485 tokens/s = 112 GFLOP/s".
 TEST(BenchFlopsTest, PrefillAgreesWithTheBaselinesRates) {
   const spec::ModelSpec model = Load("smollm2-135m");

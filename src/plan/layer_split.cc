@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "plan/model_work.h"
+
 namespace longspan::plan {
 namespace {
 
@@ -19,17 +21,16 @@ base::Status CheckStages(int stages, int layers) {
 }  // namespace
 
 std::vector<double> LayerCosts(const spec::ModelSpec& model, int64_t depth) {
-  const double hidden = model.hidden_size;
-  const double query = static_cast<double>(model.attention.heads) * model.attention.head_dim;
-  const double kv = static_cast<double>(model.attention.kv_heads) * model.attention.head_dim;
-  const double attention = hidden * (2 * query + 2 * kv) + 2 * query * static_cast<double>(depth);
+  const auto context = static_cast<double>(depth);
+  const double attention =
+      static_cast<double>(AttentionParameters(model)) +
+      static_cast<double>(AttentionProducts(model)) * AttendedPositions(model, context) +
+      static_cast<double>(IndexProducts(model)) * context;
   std::vector<double> costs;
   for (const spec::FeedForwardKind kind : model.feed_forward) {
     const double feed_forward = kind == spec::FeedForwardKind::kDense
-                                    ? 3.0 * hidden * model.intermediate_size
-                                    : hidden * model.moe.experts + 3.0 * hidden *
-                                                                       model.moe.intermediate_size *
-                                                                       model.moe.experts_per_token;
+                                    ? static_cast<double>(MlpParameters(model))
+                                    : MoeParameters(model, model.moe.experts_per_token);
     costs.push_back(attention + feed_forward);
   }
   return costs;
