@@ -100,13 +100,13 @@ TEST(SafetensorsTest, ScalarsCountAsOneElement) {
 TEST(SafetensorsTest, RefusesTypesAndRanksOnlyWhenRead) {
   const TestFolder folder;
   folder.Write("model.safetensors",
-               SafetensorsBytes(R"({"f8":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]},)"
+               SafetensorsBytes(R"({"f8":{"dtype":"F8_E5M2","shape":[4],"data_offsets":[0,4]},)"
                                 R"("i":{"dtype":"I32","shape":[1],"data_offsets":[4,8]},)"
                                 R"("r":{"dtype":"F32","shape":[1,1,1,1,1],"data_offsets":[8,12]}})",
                                 12));
   const auto source = OpenOrFail(folder.path());
   ExpectSentence(source->Read("f8", Shape({4})).status(), StatusCode::kUnimplemented,
-                 "tensor 'f8' has the element type 'F8_E4M3'");
+                 "tensor 'f8' has the element type 'F8_E5M2'");
   ExpectSentence(source->Read("i", Shape({1})).status(), StatusCode::kUnimplemented,
                  "tensor 'i' has the element type i32; weights are bf16, f16, f32 or f8_e4m3");
   ExpectSentence(source->Read("r", Shape({1, 1, 1, 1, 1})).status(), StatusCode::kUnimplemented,

@@ -49,7 +49,16 @@ std::string Layout::ToString() const {
                      threads);
 }
 
+std::filesystem::path FixturesFolder() {
+  const char* named = std::getenv("LONGSPAN_FIXTURES");
+  const std::filesystem::path root = LONGSPAN_SOURCE_DIR;
+  return root / (named == nullptr ? "../shared/fixtures" : named);
+}
+
+bool IsFixture(const std::string& name) { return name.starts_with("tiny-deepseek-"); }
+
 std::filesystem::path ModelFolder(const std::string& name) {
+  if (IsFixture(name)) return FixturesFolder() / "models" / name;
   const std::filesystem::path root = LONGSPAN_SOURCE_DIR;
   return name == "tiny-qwen3-moe" ? root / "models" / name
                                   : root / "tests" / "data" / "models" / name;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -27,8 +28,26 @@ struct Layout {
   std::string ToString() const;
 };
 
-// The project's own copy of a model: "rand-llama", or the embedded "tiny-qwen3-moe".
+// The project's own copy of a model: "rand-llama", or the embedded "tiny-qwen3-moe". Trained models
+// that the project does not carry ("tiny-deepseek-v3") are in FixturesFolder().
 std::filesystem::path ModelFolder(const std::string& name);
+
+// Whether a model is in FixturesFolder() rather than in the project.
+bool IsFixture(const std::string& name);
+
+// LONGSPAN_FIXTURES relative to the source root, or ../shared/fixtures.
+std::filesystem::path FixturesFolder();
+
+// At the head of a test that needs the fixtures: skips it where there are none, and fails it where
+// LONGSPAN_FIXTURES named them.
+#define LONGSPAN_REQUIRE_FIXTURES()                                                  \
+  do {                                                                               \
+    if (std::filesystem::is_directory(::longspan::testing::FixturesFolder())) break; \
+    if (std::getenv("LONGSPAN_FIXTURES") != nullptr)                                 \
+      FAIL() << "no folder " << ::longspan::testing::FixturesFolder();               \
+    GTEST_SKIP() << "no folder " << ::longspan::testing::FixturesFolder()            \
+                 << "; LONGSPAN_FIXTURES may name another one";                      \
+  } while (false)
 
 // Starts an engine; a failure to start fails the test.
 std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const Layout& layout);

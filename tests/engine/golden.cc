@@ -84,7 +84,8 @@ double StandardDeviation(const std::vector<float>& row) {
 
 std::vector<GoldenCase> ReadGolden(const std::string& model) {
   const std::filesystem::path folder =
-      std::filesystem::path(LONGSPAN_SOURCE_DIR) / "tests/data/golden";
+      IsFixture(model) ? FixturesFolder() / "golden"
+                       : std::filesystem::path(LONGSPAN_SOURCE_DIR) / "tests/data/golden";
   const bool random = model.starts_with("rand-");
   auto file =
       SafetensorsFile::Open(folder / (model + (random ? ".golden.safetensors" : ".safetensors")))

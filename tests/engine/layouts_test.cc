@@ -37,8 +37,9 @@ class LayoutsTest : public ::testing::TestWithParam<Case> {};
 
 TEST_P(LayoutsTest, GiveTheSameBits) {
   const Case& c = GetParam();
+  if (IsFixture(c.model)) LONGSPAN_REQUIRE_FIXTURES();
   const auto model = ModelFolder(c.model);
-  const int vocab = std::string(c.model) == "tiny-qwen3-moe" ? 1024 : 320;
+  const int vocab = std::string(c.model).starts_with("tiny-") ? 1024 : 320;
   const auto ids = RandomIds(c.length, vocab, 11);
   const auto positions = SomePositions(c.length);
   Layout layout{.backend = c.backend, .dtype = c.dtype, .chunk_tokens = c.length, .threads = 2};
@@ -64,6 +65,9 @@ INSTANTIATE_TEST_SUITE_P(Models, LayoutsTest,
                                            Case{"rand-llama31", "reference", "f32", 3, 1111},
                                            Case{"rand-qwen2", "reference", "f32", 3, 700},
                                            Case{"rand-qwen3", "reference", "f32", 3, 333},
+                                           Case{"rand-deepseek-v32", "reference", "f32", 4, 700},
+                                           Case{"tiny-deepseek-v3", "reference", "f32", 4, 520},
+                                           Case{"tiny-deepseek-v32", "reference", "f32", 4, 700},
                                            Case{"tiny-qwen3-moe", "reference", "f32", 4, 2048}),
                          [](const auto& param) {
                            std::string name =

@@ -49,6 +49,57 @@ TEST_P(ExpertsTest, RouterMatchesTheReference) {
   }
 }
 
+struct SigmoidCase {
+  int64_t experts;
+  int64_t k;
+  int64_t groups;
+  int64_t groups_kept;
+  bool with_bias;
+  bool normalize;
+};
+
+TEST_P(ExpertsTest, SigmoidRouterMatchesTheReference) {
+  for (const SigmoidCase& c : {SigmoidCase{16, 4, 4, 2, true, true},
+                               {16, 4, 4, 2, false, false},
+                               {8, 3, 8, 5, true, true},
+                               {1, 1, 1, 1, false, true},
+                               {60, 6, 1, 1, true, false},
+                               {256, 8, 8, 4, true, true}}) {
+    SCOPED_TRACE(testing::Message() << c.k << " of " << c.experts << " in " << c.groups);
+    constexpr int64_t kRows = 50;
+    Devices devices(GetParam(), {.rows = kRows, .experts = c.experts, .experts_per_token = c.k});
+    // Few different logits and biases: ties everywhere; and claims that differ do so by far more
+    // than rounding.
+    auto logits = RandomValues(kRows * c.experts, 1, 4);
+    for (float& logit : logits) logit = std::abs(std::round(logit));
+    auto bias = RandomValues(c.experts, 2, 1);
+    for (float& b : bias) b = std::round(b * 4) / 4;
+    const auto run = [&](TestDevice& device) -> Routed {
+      const View ids = device.Zeros(DType::kI32, {kRows, c.k});
+      const View weights = device.Zeros(DType::kF32, {kRows, c.k});
+      device.Run(device.ops().router,
+                 {.logits = device.Floats(logits, DType::kF32, {kRows, c.experts}),
+                  .scoring = spec::ExpertScoring::kSigmoid,
+                  .bias = c.with_bias ? device.Floats(bias, DType::kF32, {c.experts}) : ConstView(),
+                  .groups = c.groups,
+                  .groups_kept = c.groups_kept,
+                  .normalize_weights = c.normalize,
+                  .scale = 2.5f,
+                  .expert_ids = ids,
+                  .expert_weights = weights});
+      return {device.ReadInts(ids), device.ReadFloats(weights)};
+    };
+    const Routed got = run(devices.tested);
+    const Routed want = run(devices.reference);
+    EXPECT_EQ(got.ids, want.ids);
+    ExpectWithin(got.weights, want.weights, [&](int64_t i) {
+      // An exponential and a division each, a sum of k, a division, a product.
+      const double relative = 2 * (kExpError + 4 * kUnitF32) + Gamma(c.k + 4);
+      return Rounded(want.weights[i], relative * want.weights[i], DType::kF32);
+    });
+  }
+}
+
 struct Order {
   std::vector<int32_t> begin;
   std::vector<int32_t> source_rows;

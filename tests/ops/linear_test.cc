@@ -1,4 +1,4 @@
-// linear, grouped_linear.
+// linear, head_linear, grouped_linear.
 #include "tests/ops/compare.h"
 
 namespace longspan::op_suite {
@@ -107,6 +107,44 @@ TEST_P(LinearTest, StacksPartsOfAnyStoredType) {
   // |x| and |w| are at most 1.
   ExpectWithin(got, want,
                [&](int64_t i) { return SumOfProducts(want[i], kColumns, kColumns, c.compute); });
+}
+
+std::vector<float> MultiplyHeads(TestDevice& device, const Shape& shape, int64_t heads,
+                                 const Inputs& inputs, DType compute) {
+  std::vector<const ops::PackedWeight*> weights;
+  const int64_t elements = shape.features * shape.columns;
+  for (int64_t head = 0; head < heads; ++head)
+    weights.push_back(device.Weight(std::span(inputs.weight).subspan(head * elements, elements),
+                                    compute, shape.features, shape.columns));
+  const ColumnSlice x(device, inputs.x, compute, heads * shape.columns);
+  const std::vector<float> marks(shape.rows * heads * shape.features, ColumnSlice::kMark);
+  const ColumnSlice out(device, marks, compute, heads * shape.features);
+  device.Run(device.ops().head_linear, {.x = x.view().SplitColumns(heads, shape.columns),
+                                        .weights = weights,
+                                        .out = out.view().SplitColumns(heads, shape.features)});
+  out.ExpectMarks();
+  return device.ReadFloats(out.view());
+}
+
+TEST_P(LinearTest, HeadsMatchTheReference) {
+  const DType type = GetParam().compute;
+  for (const Shape& shape : kShapes) {
+    for (const int64_t heads : {1, 5}) {
+      SCOPED_TRACE(testing::Message() << heads << " heads, " << shape.rows << " x " << shape.columns
+                                      << " x " << shape.features);
+      Devices devices(GetParam(), {.rows = shape.rows, .max_columns = shape.columns});
+      const Inputs inputs = {RandomValues(shape.rows * heads * shape.columns, 1, 1, type),
+                             RandomValues(heads * shape.features * shape.columns, 2, 0.5, type),
+                             {}};
+      const auto got = MultiplyHeads(devices.tested, shape, heads, inputs, type);
+      const auto want = MultiplyHeads(devices.reference, shape, heads, inputs, DType::kF32);
+      const auto magnitude =
+          MultiplyHeads(devices.reference, shape, heads, inputs.Absolute(), DType::kF32);
+      ExpectWithin(got, want, [&](int64_t i) {
+        return SumOfProducts(want[i], shape.columns, magnitude[i], type);
+      });
+    }
+  }
 }
 
 struct Groups {

@@ -1,4 +1,5 @@
-// Ops that take every row by itself: embedding, gather_rows, rms_norm, add, silu_mul, rope.
+// Ops that take every row by itself: embedding, gather_rows, rms_norm, layer_norm, add, silu_mul,
+// rope.
 #include "tests/ops/compare.h"
 
 namespace longspan::op_suite {
@@ -99,6 +100,47 @@ TEST_P(RowsTest, RmsNormMatchesTheReference) {
       ExpectWithin(run(devices.tested, type, false), want, bound);
       ExpectWithin(run(devices.tested, type, true), want, bound);
     }
+  }
+}
+
+TEST_P(RowsTest, LayerNormMatchesTheReference) {
+  const DType type = GetParam().compute;
+  for (const int64_t d : {1, 16, 31, 80, 128, 2048}) {
+    SCOPED_TRACE(d);
+    constexpr int64_t kRows = 5;
+    Devices devices(GetParam(), {.rows = kRows});
+    auto x = RandomValues(kRows * d, 1, 1, type);
+    // Rows of small numbers, and of one number; a mean 128 times the deviation.
+    for (int64_t i = 0; i < d; ++i) {
+      x[i] *= 0x1p-20f;
+      x[d + i] = 3;
+      x[2 * d + i] = 128 + std::round(4 * x[2 * d + i]) / 4;
+    }
+    const auto weight = RandomValues(d, 2, 2);
+    const auto bias = RandomValues(d, 3, 2);
+    const auto run = [&](TestDevice& device, DType t, bool in_place, bool with_bias) {
+      const ColumnSlice from(device, x, t, d);
+      const ColumnSlice to(device, x, t, d);
+      const View out = (in_place ? from : to).view();
+      device.Run(device.ops().layer_norm, {.x = from.view(),
+                                           .weight = device.Floats(weight, DType::kF32, {d}),
+                                           .bias = with_bias ? device.Floats(bias, DType::kF32, {d})
+                                                             : device.Zeros(DType::kF32, {d}),
+                                           .epsilon = 1e-6,
+                                           .out = out});
+      (in_place ? from : to).ExpectMarks();
+      return device.ReadFloats(out);
+    };
+    const auto want = run(devices.reference, DType::kF32, false, true);
+    const auto scaled = run(devices.reference, DType::kF32, false, false);
+    std::vector<double> spread(kRows);
+    for (int64_t i = 0; i < kRows * d; ++i)
+      spread[i / d] = std::max<double>(spread[i / d], std::abs(scaled[i] / weight[i % d]));
+    const auto bound = [&](int64_t i) {
+      return LayerNorm(want[i], scaled[i], weight[i % d], spread[i / d], d, type);
+    };
+    ExpectWithin(run(devices.tested, type, false, true), want, bound);
+    ExpectWithin(run(devices.tested, type, true, true), want, bound);
   }
 }
 

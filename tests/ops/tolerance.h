@@ -47,6 +47,17 @@ inline double RmsNorm(double value, int64_t d, tensor::DType type) {
   return Rounded(value, (Gamma(d + 2) / 2 + 10 * kUnitF32) * std::abs(value), type);
 }
 
+// (x - mean) / sqrt(variance + epsilon) * weight + bias: the mean of d has an error of gamma(d + 2)
+// times the largest |x - mean|, `spread`, in units of the root, and |mean| that of one rounding
+// more; the root has half the relative error of a mean of d squares. `scaled` is the value without
+// the bias.
+inline double LayerNorm(double value, double scaled, double weight, double spread, int64_t d,
+                        tensor::DType type) {
+  const double centre = Gamma(d + 4) * spread * std::abs(weight);
+  const double relative = Gamma(d + 2) + 12 * kUnitF32;
+  return Rounded(value, centre + relative * std::abs(scaled), type);
+}
+
 // silu(gate) * up: exp of -gate, an argument reduced with one rounding; a sum, a division of 2 ulp,
 // two products.
 inline double SiluMul(double value, double gate, tensor::DType type) {
