@@ -192,49 +192,6 @@ TEST(HubConfigTest, RefusesNonsense) {
                 "'hidden_act' is 'gelu'; only 'silu' is supported");
 }
 
-TEST(HubConfigTest, ReadsYarnInBothSpellings) {
-  for (const char* changes :
-       {R"({"rope_theta":20000,"rope_scaling":{"type":"yarn","factor":40,"mscale":1.0,
-            "mscale_all_dim":0.7,"original_max_position_embeddings":4096,"beta_fast":30,
-            "beta_slow":2}})",
-        R"({"rope_parameters":{"rope_type":"yarn","rope_theta":20000.0,"factor":40.0,"mscale":1,
-            "mscale_all_dim":0.7,"original_max_position_embeddings":4096,"beta_fast":30.0,
-            "beta_slow":2.0}})"}) {
-    SCOPED_TRACE(changes);
-    const auto spec = SpecOf(With(changes));
-    ASSERT_TRUE(spec.ok()) << spec.status().message();
-    EXPECT_EQ(spec->attention.rope.theta, 20000);
-    ASSERT_TRUE(spec->attention.rope.yarn.has_value());
-    const spec::YarnRopeScaling& yarn = *spec->attention.rope.yarn;
-    EXPECT_EQ(yarn.factor, 40);
-    EXPECT_EQ(yarn.original_context_length, 4096);
-    EXPECT_EQ(yarn.beta_fast, 30);
-    EXPECT_EQ(yarn.beta_slow, 2);
-    EXPECT_EQ(yarn.mscale, 1);
-    EXPECT_EQ(yarn.mscale_all_dim, 0.7);
-    EXPECT_FALSE(yarn.attention_factor.has_value());
-  }
-  const auto defaults =
-      SpecOf(With(R"({"rope_scaling":{"rope_type":"yarn","factor":4,"attention_factor":1.5}})"));
-  ASSERT_TRUE(defaults.ok()) << defaults.status().message();
-  EXPECT_EQ(defaults->attention.rope.yarn->original_context_length, 2048);
-  EXPECT_EQ(defaults->attention.rope.yarn->beta_fast, 32);
-  EXPECT_EQ(defaults->attention.rope.yarn->beta_slow, 1);
-  EXPECT_EQ(defaults->attention.rope.yarn->attention_factor, 1.5);
-}
-
-TEST(HubConfigTest, RefusesYarnThatMakesNoSense) {
-  const auto bad = StatusCode::kInvalidArgument;
-  ExpectRefused(R"({"rope_scaling":{"type":"yarn"}})", bad, "'rope_scaling.factor' is missing");
-  ExpectRefused(R"({"rope_scaling":{"type":"yarn","factor":0.5}})", bad, "it must be at least 1");
-  ExpectRefused(R"({"rope_scaling":{"type":"yarn","factor":2,"beta_slow":40}})", bad,
-                "'rope_scaling.beta_fast' is 32; it must be at least beta_slow, which is 40");
-  ExpectRefused(R"({"rope_scaling":{"type":"yarn","factor":2,"mscale":-1}})", bad,
-                "'rope_scaling.mscale' is -1; it must be at least 0");
-  ExpectRefused(R"({"rope_scaling":{"type":"yarn","factor":2,"truncate":false}})",
-                StatusCode::kUnimplemented, "fractional borders");
-}
-
 TEST(HubConfigTest, ReadsTheBlocksOfFp8Weights) {
   const auto config = HubConfig::Parse(With(
       R"({"quantization_config":{"quant_method":"fp8","fmt":"e4m3","weight_block_size":[128,64]}})"));

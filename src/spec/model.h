@@ -103,7 +103,7 @@ struct ModelSpec {
   double norm_epsilon = 1e-6;
   bool tied_embeddings = false;  // the head uses the embedding's matrix
   int64_t context_length = 0;    // tokens
-  // Grouped-query attention, and what all kinds of attention share (rope, heads).
+  // Grouped-query attention, and the rope of all kinds of attention.
   AttentionSpec attention;
   std::optional<LatentAttentionSpec> latent_attention;  // in place of it
   std::optional<IndexerSpec> indexer;                   // makes latent attention sparse

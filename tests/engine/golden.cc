@@ -27,6 +27,15 @@ std::vector<int32_t> ReadInts(SafetensorsFile& file, const std::string& name) {
   return {view.data<int32_t>(), view.data<int32_t>() + view.elements()};
 }
 
+std::vector<std::vector<int32_t>> ReadSelected(SafetensorsFile& file, const std::string& name) {
+  std::vector<std::vector<int32_t>> layers;
+  if (!file.Has(name)) return layers;
+  const tensor::ConstView view = file.Read(name).value();
+  for (int64_t i = 0; i < view.size(0); ++i)
+    layers.emplace_back(view.row<int32_t>(i), view.row<int32_t>(i) + view.size(1));
+  return layers;
+}
+
 std::vector<GoldenCase> ReadRandom(SafetensorsFile& file) {
   std::vector<GoldenCase> cases;
   for (const char* name : {"n1", "n7", "n64", "n333"}) {
@@ -54,6 +63,7 @@ std::vector<GoldenCase> ReadTrained(SafetensorsFile& file, const std::filesystem
     golden.greedy_text = entry["greedy_text"];
     golden.logits = ReadRows(file, golden.name + ".logits");
     golden.hidden = ReadRows(file, golden.name + ".hidden_last");
+    golden.selected = ReadSelected(file, golden.name + ".topk_last");
     for (const int32_t position : ReadInts(file, golden.name + ".positions"))
       golden.positions.push_back(position);
   }

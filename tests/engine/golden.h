@@ -17,6 +17,7 @@ struct GoldenCase {
   std::vector<std::vector<float>> hidden;  // by depth, of the last position
   std::vector<int32_t> greedy;             // where the file has it
   std::string greedy_text;
+  std::vector<std::vector<int32_t>> selected;  // by layer: what the last position's indexer selects
 };
 
 // The cases of rand-X ("n1", "n7", ...) or tiny-X ("text0", ..., "needle300", ...), shortest first.
