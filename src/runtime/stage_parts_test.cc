@@ -49,6 +49,16 @@ TEST(SequencePagesTest, SlicesBecomePositionsSlotsAndAPageTable) {
   EXPECT_THAT(next->page_table, ElementsAre(7, 2));
 }
 
+TEST(SequencePagesTest, SlotsPass32Bits) {
+  constexpr kv::PageId kLast = (1 << 30) - 1;
+  SequencePages pages(64, kLast + int64_t{1});
+  const auto tables =
+      pages.Apply({.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 66, {kLast, kLast - 1})}});
+  ASSERT_TRUE(tables.ok()) << tables.status().message();
+  EXPECT_EQ(tables->slots[63], (int64_t{1} << 36) - 1);
+  EXPECT_EQ(tables->slots[65], (int64_t{1} << 36) - 127);
+}
+
 TEST(SequencePagesTest, ReleasedSequencesAreForgotten) {
   SequencePages pages(4, 16);
   ASSERT_TRUE(pages.Apply({.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 1, {0})}}).ok());

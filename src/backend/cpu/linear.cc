@@ -131,8 +131,8 @@ void HeadLinear(tensor::ExecutionContext& context, const ops::HeadLinearArgs& ar
                        .out = args.out,
                        .partial_sums = TakePartialSums(scope, pool.threads()),
                        .kernels = &ActiveKernels()};
-  const TaskGrid grid =
-      CutProduct(args.x.size(0), Packed(*args.weights[0]), DivideUp(4 * pool.threads(), heads));
+  const TaskGrid grid = CutProduct(args.x.size(0), Packed(*args.weights[0]),
+                                   DivideUp(int64_t{4} * pool.threads(), heads));
   pool.ParallelFor(heads * grid.tasks(), [&](int64_t task, int thread) {
     const int64_t head = task / grid.tasks();
     Product product = common;
