@@ -29,9 +29,10 @@ base::Result<std::unique_ptr<Attention>> LoadGroupedAttention(const spec::ModelS
                                                               const std::string& prefix,
                                                               WeightLoader& loader);
 
-// Multi-head latent attention in its absorbed form, with or without an indexer, as DeepSeek V3 has
-// it: queries are taken into the space of the latents and the weighted latents out of it, head by
-// head, so that the cache is read as it is.
+// Multi-head latent attention, with or without an indexer, as DeepSeek V3 has it. In its absorbed
+// form queries are taken into the space of the latents and the weighted latents out of it, head by
+// head, so that the cache is read as it is; in its expanded form every head makes keys and values
+// from the latents (model/latent_form.h says when).
 base::Result<std::unique_ptr<Attention>> LoadLatentAttention(const spec::ModelSpec& model,
                                                              const std::string& prefix,
                                                              WeightLoader& loader);

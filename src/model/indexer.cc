@@ -1,5 +1,6 @@
 #include "model/indexer.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace longspan::model {
@@ -31,19 +32,18 @@ base::Result<std::unique_ptr<Indexer>> Indexer::Load(const spec::ModelSpec& mode
   return indexer;
 }
 
-void Indexer::Select(const Step& step, const tensor::ConstView& x,
-                     const tensor::ConstView& query_latent, const tensor::View& cache,
-                     const tensor::View& selected) const {
-  const int64_t rows = x.size(0);
-  tensor::Workspace::Scope scratch(step.context.workspace);
-  const tensor::View queries = scratch.Take(x.dtype(), {rows, spec_.heads, spec_.head_dim});
-  const tensor::View keys = scratch.Take(x.dtype(), {rows, spec_.head_dim});
-  const tensor::View head_weights = scratch.Take(tensor::DType::kF32, {rows, spec_.heads});
+void Indexer::Rotate(const Step& step, const tensor::View& heads) const {
+  ops::Dispatch(step.context, step.ops.rope,
+                {.x = heads.Columns(0, spec_.rope_dim),
+                 .cosines = step.cosines,
+                 .sines = step.sines,
+                 .pairs = spec::RopePairs::kHalfSplit});
+}
 
-  const tensor::View flat_queries(queries.raw(), queries.dtype(),
-                                  {rows, int64_t{spec_.heads} * spec_.head_dim});
-  ops::Dispatch(step.context, step.ops.linear,
-                {.x = query_latent, .weight = query_.get(), .bias = {}, .out = flat_queries});
+void Indexer::WriteKeys(const Step& step, const tensor::ConstView& x,
+                        const tensor::View& cache) const {
+  tensor::Workspace::Scope scratch(step.context.workspace);
+  const tensor::View keys = scratch.Take(x.dtype(), {x.size(0), spec_.head_dim});
   ops::Dispatch(step.context, step.ops.linear,
                 {.x = x, .weight = key_.get(), .bias = {}, .out = keys});
   ops::Dispatch(step.context, step.ops.layer_norm,
@@ -52,21 +52,29 @@ void Indexer::Select(const Step& step, const tensor::ConstView& x,
                  .bias = key_norm_bias_.view(),
                  .epsilon = kKeyNormEpsilon,
                  .out = keys});
-  const tensor::View key_heads = keys.SplitColumns(1, spec_.head_dim);
-  for (const tensor::View& heads : {queries, key_heads}) {
-    ops::Dispatch(step.context, step.ops.rope,
-                  {.x = heads.Columns(0, spec_.rope_dim),
-                   .cosines = step.cosines,
-                   .sines = step.sines,
-                   .pairs = spec::RopePairs::kHalfSplit});
-  }
+  const tensor::View heads = keys.SplitColumns(1, spec_.head_dim);
+  Rotate(step, heads);
   ops::Dispatch(step.context, step.ops.cache_write,
-                {.x = key_heads, .slots = step.tables.slots, .cache = cache});
+                {.x = heads, .slots = step.tables.slots, .cache = cache});
+}
+
+void Indexer::Select(const Step& step, const tensor::ConstView& x,
+                     const tensor::ConstView& query_latent, const tensor::ConstView& cache,
+                     const tensor::View& selected) const {
+  const int64_t rows = x.size(0);
+  tensor::Workspace::Scope scratch(step.context.workspace);
+  const tensor::View queries =
+      scratch.Take(x.dtype(), {rows, int64_t{spec_.heads} * spec_.head_dim});
+  const tensor::View heads = queries.SplitColumns(spec_.heads, spec_.head_dim);
+  const tensor::View head_weights = scratch.Take(tensor::DType::kF32, {rows, spec_.heads});
+  ops::Dispatch(step.context, step.ops.linear,
+                {.x = query_latent, .weight = query_.get(), .bias = {}, .out = queries});
+  Rotate(step, heads);
   ops::Dispatch(step.context, step.ops.linear,
                 {.x = x, .weight = head_weights_.get(), .bias = {}, .out = head_weights});
   // The heads' weights are scaled by heads^-1/2 too; a factor of all scores chooses nothing.
   ops::Dispatch(step.context, step.ops.index_select,
-                {.queries = queries,
+                {.queries = heads,
                  .head_weights = head_weights,
                  .index_cache = cache,
                  .tables = step.tables,
@@ -77,8 +85,10 @@ void Indexer::Select(const Step& step, const tensor::ConstView& x,
 int64_t Indexer::ScratchBytes(int64_t rows, tensor::DType compute) const {
   const auto padded = tensor::Workspace::PaddedBytes;
   const int64_t element = tensor::SizeOf(compute);
-  return padded(rows * spec_.heads * spec_.head_dim * element) +
-         padded(rows * spec_.head_dim * element) + padded(rows * spec_.heads * 4);
+  const int64_t keys = padded(rows * spec_.head_dim * element);
+  const int64_t queries =
+      padded(rows * spec_.heads * spec_.head_dim * element) + padded(rows * spec_.heads * 4);
+  return std::max(keys, queries);
 }
 
 }  // namespace longspan::model

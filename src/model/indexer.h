@@ -22,16 +22,21 @@ class Indexer {
 
   int64_t top_k() const { return spec_.top_k; }
 
-  // x [rows, hidden] and the normed latent of the queries [rows, query_rank] -> i32 [rows, top_k]
-  // as index_select leaves them. Writes the new tokens' keys to `cache` first.
-  void Select(const Step& step, const tensor::ConstView& x, const tensor::ConstView& query_latent,
-              const tensor::View& cache, const tensor::View& selected) const;
+  // Writes the keys of x [rows, hidden] to `cache`.
+  void WriteKeys(const Step& step, const tensor::ConstView& x, const tensor::View& cache) const;
 
-  // Workspace that Select takes, without what its ops take.
+  // x [rows, hidden] and the normed latent of the queries [rows, query_rank] -> i32 [rows, top_k]
+  // as index_select leaves them. The rows' own keys are in `cache` already.
+  void Select(const Step& step, const tensor::ConstView& x, const tensor::ConstView& query_latent,
+              const tensor::ConstView& cache, const tensor::View& selected) const;
+
+  // Workspace that either takes, without what its ops take.
   int64_t ScratchBytes(int64_t rows, tensor::DType compute) const;
 
  private:
   explicit Indexer(const spec::IndexerSpec& spec) : spec_(spec) {}
+
+  void Rotate(const Step& step, const tensor::View& heads) const;
 
   spec::IndexerSpec spec_;
   std::unique_ptr<ops::PackedWeight> query_;

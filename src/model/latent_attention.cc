@@ -1,9 +1,11 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "kv/kv_layout.h"
 #include "model/attention.h"
 #include "model/indexer.h"
+#include "model/latent_form.h"
 #include "model/rope_frequencies.h"
 
 namespace longspan::model {
@@ -43,6 +45,11 @@ class LatentAttention : public Attention {
   tensor::View Queries(const Step& step, const tensor::View& first, const tensor::View& out) const;
   void WriteCache(const Step& step, const tensor::View& latent, const tensor::View& rope_key,
                   const LayerCache& cache) const;
+  // `selected` as of ops::LatentAttentionArgs; values [rows, heads, value].
+  void Absorbed(const Step& step, const tensor::ConstView& queries, const LayerCache& cache,
+                const tensor::ConstView& selected, const tensor::View& values) const;
+  void Expanded(const Step& step, const tensor::ConstView& queries, const LayerCache& cache,
+                const tensor::View& values) const;
 
   int64_t query_size() const { return int64_t{spec_.heads} * (spec_.nope_dim + spec_.rope_dim); }
   // Columns of the input product before the latent.
@@ -53,9 +60,10 @@ class LatentAttention : public Attention {
   float scale_;
   std::unique_ptr<ops::PackedWeight> input_;  // queries or their latent, latent, rope key
   std::unique_ptr<ops::PackedWeight> query_;  // from the queries' latent, where there is one
-  tensor::Tensor query_norm_;                 //
+  tensor::Tensor query_norm_;                 // likewise
   tensor::Tensor latent_norm_;
   HeadWeights to_latent_;    // [rank, nope]: a query into the space of the latents
+  HeadWeights keys_;         // [nope, rank]: the same matrices transposed; none where in one form
   HeadWeights from_latent_;  // [value, rank]
   std::unique_ptr<ops::PackedWeight> output_;
   std::unique_ptr<Indexer> indexer_;  // or null: dense
@@ -89,17 +97,21 @@ base::Status LatentAttention::Load(const spec::ModelSpec& model, const std::stri
 
 // The stored matrix takes a latent to [key without rotation, value] of every head in turn.
 base::Status LatentAttention::LoadHeads(const std::string& name, WeightLoader& loader) {
+  // The kernels read pairs of a key's elements.
+  const bool both_forms = !loader.one_form() && spec_.nope_dim % 2 == 0;
   const int64_t head_size = spec_.nope_dim + spec_.value_dim;
   std::vector<MatrixPart> parts;
   for (int64_t head = 0; head < spec_.heads; ++head) {
-    parts.push_back({head * head_size, spec_.nope_dim, /*transposed=*/true});
     parts.push_back({head * head_size + spec_.nope_dim, spec_.value_dim});
+    parts.push_back({head * head_size, spec_.nope_dim, /*transposed=*/true});
+    if (both_forms) parts.push_back({head * head_size, spec_.nope_dim});
   }
   LONGSPAN_ASSIGN_OR_RETURN(
       auto weights, loader.Parts({name, spec_.heads * head_size}, spec_.latent_rank, parts));
-  for (size_t i = 0; i < weights.size(); i += 2) {
-    to_latent_.Own(std::move(weights[i]));
-    from_latent_.Own(std::move(weights[i + 1]));
+  for (auto weight = weights.begin(); weight != weights.end();) {
+    from_latent_.Own(std::move(*weight++));
+    to_latent_.Own(std::move(*weight++));
+    if (both_forms) keys_.Own(std::move(*weight++));
   }
   return base::OkStatus();
 }
@@ -141,32 +153,15 @@ void LatentAttention::WriteCache(const Step& step, const tensor::View& latent,
       {.x = rope_head, .slots = step.tables.slots, .cache = cache.planes[kv::kRopeKeyPlane]});
 }
 
-void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
-                              const tensor::View& out) const {
-  const int64_t rows = x.size(0);
-  const int64_t heads = spec_.heads;
-  const tensor::DType type = x.dtype();
+void LatentAttention::Absorbed(const Step& step, const tensor::ConstView& queries,
+                               const LayerCache& cache, const tensor::ConstView& selected,
+                               const tensor::View& values) const {
+  const int64_t rows = queries.size(0);
   tensor::Workspace::Scope scratch(step.context.workspace);
-  const tensor::View input =
-      scratch.Take(type, {rows, first_size() + spec_.latent_rank + spec_.rope_dim});
-  const tensor::View query_rows =
-      spec_.query_rank > 0 ? scratch.Take(type, {rows, query_size()}) : tensor::View();
-  const tensor::View latent_queries = scratch.Take(type, {rows, heads, spec_.latent_rank});
-  const tensor::View latents = scratch.Take(type, {rows, heads, spec_.latent_rank});
-  const tensor::View values = scratch.Take(type, {rows, heads * spec_.value_dim});
-
-  ops::Dispatch(step.context, step.ops.linear,
-                {.x = x, .weight = input_.get(), .bias = {}, .out = input});
-  const tensor::View first = input.Columns(0, first_size());
-  const tensor::View queries = Queries(step, first, query_rows);
-  WriteCache(step, input.Columns(first_size(), spec_.latent_rank),
-             input.Columns(first_size() + spec_.latent_rank, spec_.rope_dim), cache);
-  tensor::View selected;
-  if (indexer_) {
-    selected = scratch.Take(tensor::DType::kI32, {rows, indexer_->top_k()});
-    indexer_->Select(step, x, first, cache.planes[kv::kIndexKeyPlane], selected);
-  }
-
+  const tensor::View latent_queries =
+      scratch.Take(queries.dtype(), {rows, spec_.heads, spec_.latent_rank});
+  const tensor::View latents =
+      scratch.Take(queries.dtype(), {rows, spec_.heads, spec_.latent_rank});
   ops::Dispatch(
       step.context, step.ops.head_linear,
       {.x = queries.Columns(0, spec_.nope_dim), .weights = to_latent_.list, .out = latent_queries});
@@ -180,9 +175,56 @@ void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, cons
                  .selected = selected,
                  .out = latents});
   ops::Dispatch(step.context, step.ops.head_linear,
-                {.x = latents,
-                 .weights = from_latent_.list,
-                 .out = values.SplitColumns(heads, spec_.value_dim)});
+                {.x = latents, .weights = from_latent_.list, .out = values});
+}
+
+void LatentAttention::Expanded(const Step& step, const tensor::ConstView& queries,
+                               const LayerCache& cache, const tensor::View& values) const {
+  ops::Dispatch(step.context, step.ops.expanded_latent_attention,
+                {.queries = queries,
+                 .latent_cache = cache.planes[kv::kLatentPlane],
+                 .rope_cache = cache.planes[kv::kRopeKeyPlane],
+                 .key_weights = keys_.list,
+                 .value_weights = from_latent_.list,
+                 .tables = step.tables,
+                 .scale = scale_,
+                 .out = values});
+}
+
+void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
+                              const tensor::View& out) const {
+  const int64_t rows = x.size(0);
+  const tensor::DType type = x.dtype();
+  tensor::Workspace::Scope scratch(step.context.workspace);
+  const tensor::View input =
+      scratch.Take(type, {rows, first_size() + spec_.latent_rank + spec_.rope_dim});
+  const tensor::View query_rows =
+      spec_.query_rank > 0 ? scratch.Take(type, {rows, query_size()}) : tensor::View();
+  const tensor::View values = scratch.Take(type, {rows, int64_t{spec_.heads} * spec_.value_dim});
+
+  ops::Dispatch(step.context, step.ops.linear,
+                {.x = x, .weight = input_.get(), .bias = {}, .out = input});
+  const tensor::View first = input.Columns(0, first_size());
+  const tensor::View queries = Queries(step, first, query_rows);
+  WriteCache(step, input.Columns(first_size(), spec_.latent_rank),
+             input.Columns(first_size() + spec_.latent_rank, spec_.rope_dim), cache);
+  if (indexer_) indexer_->WriteKeys(step, x, cache.planes[kv::kIndexKeyPlane]);
+
+  const tensor::View value_heads = values.SplitColumns(spec_.heads, spec_.value_dim);
+  const LatentFormRule rule = {spec_, indexer_ ? indexer_->top_k() : INT64_MAX, keys_.list.empty()};
+  ForLatentRuns(rule, step, [&](const LatentRun& run) {
+    const Step part = step.Part(run.first_slice, run.slices, run.first_row, run.rows);
+    const auto rows_of = [&](const auto& view) { return view.Rows(run.first_row, run.rows); };
+    if (run.expanded) return Expanded(part, rows_of(queries), cache, rows_of(value_heads));
+    tensor::Workspace::Scope lists(step.context.workspace);
+    tensor::View selected;
+    if (indexer_) {
+      selected = lists.Take(tensor::DType::kI32, {run.rows, indexer_->top_k()});
+      indexer_->Select(part, rows_of(x), rows_of(first), cache.planes[kv::kIndexKeyPlane],
+                       selected);
+    }
+    Absorbed(part, rows_of(queries), cache, selected, rows_of(value_heads));
+  });
   ops::Dispatch(step.context, step.ops.linear,
                 {.x = values, .weight = output_.get(), .bias = {}, .out = out});
 }
@@ -191,13 +233,13 @@ int64_t LatentAttention::ScratchBytes(int64_t rows, tensor::DType compute) const
   const auto padded = tensor::Workspace::PaddedBytes;
   const int64_t element = rows * tensor::SizeOf(compute);
   int64_t bytes = padded(element * (first_size() + spec_.latent_rank + spec_.rope_dim)) +
-                  2 * padded(element * spec_.heads * spec_.latent_rank) +
                   padded(element * spec_.heads * spec_.value_dim);
   if (spec_.query_rank > 0) bytes += padded(element * query_size());
-  if (indexer_)
-    bytes += padded(rows * indexer_->top_k() * tensor::SizeOf(tensor::DType::kI32)) +
-             indexer_->ScratchBytes(rows, compute);
-  return bytes;
+  // The indexer's scratch is given back before the latents' is taken.
+  const int64_t latents = 2 * padded(element * spec_.heads * spec_.latent_rank);
+  if (!indexer_) return bytes + latents;
+  return bytes + padded(rows * indexer_->top_k() * tensor::SizeOf(tensor::DType::kI32)) +
+         std::max(latents, indexer_->ScratchBytes(rows, compute));
 }
 
 }  // namespace

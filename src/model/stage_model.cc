@@ -21,7 +21,7 @@ std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart
   std::vector<ops::OpKind> needed = {kRmsNorm, kAdd,        kLinear, kRopeTable,
                                      kRope,    kCacheWrite, kSiluMul};
   if (model.latent_attention)
-    needed.insert(needed.end(), {kHeadLinear, kLatentAttention});
+    needed.insert(needed.end(), {kHeadLinear, kLatentAttention, kExpandedLatentAttention});
   else
     needed.push_back(kAttention);
   if (model.indexer) needed.insert(needed.end(), {kLayerNorm, kIndexSelect});

@@ -33,8 +33,11 @@ struct MatrixPart {
 class WeightLoader {
  public:
   WeightLoader(checkpoint::WeightSource& source, const ops::Backend& backend, tensor::Queue& queue,
-               tensor::DType compute)
-      : source_(source), backend_(backend), queue_(queue), compute_(compute) {}
+               tensor::DType compute, bool one_form = false)
+      : source_(source), backend_(backend), queue_(queue), compute_(compute), one_form_(one_form) {}
+
+  // Blocks compute in one form whatever the step, and need no weights for another.
+  bool one_form() const { return one_form_; }
 
   // The matrices stacked in order into one, for products in the compute type.
   base::Result<std::unique_ptr<ops::PackedWeight>> Matrix(std::span<const NamedMatrix> parts,
@@ -68,6 +71,7 @@ class WeightLoader {
   const ops::Backend& backend_;
   tensor::Queue& queue_;
   tensor::DType compute_;
+  bool one_form_;
   int64_t bytes_ = 0;
 };
 

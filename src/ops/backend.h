@@ -37,6 +37,9 @@ struct WorkspaceShape {
   // Latent attention: dimensions of the latent and of the rope key of a token.
   int64_t latent_rank = 0;
   int64_t latent_rope_dim = 0;
+  // And of a head's expanded key, without the rope key, and value; 0 where no step is expanded.
+  int64_t latent_nope_dim = 0;
+  int64_t latent_value_dim = 0;
   // Index selection.
   int64_t index_heads = 0;
   int64_t index_dim = 0;
@@ -51,6 +54,9 @@ class Backend {
 
   virtual std::string_view name() const = 0;
   virtual const OpTable& ops() const = 0;
+
+  // True where every step is computed as with --deterministic.
+  virtual bool always_deterministic() const { return false; }
 
   // Refuses a compute type (of activations and products) or cache type that it lacks, naming what
   // it has.

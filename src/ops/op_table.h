@@ -8,6 +8,7 @@
 #include "ops/attention.h"
 #include "ops/cache_write.h"
 #include "ops/embedding.h"
+#include "ops/expanded_latent_attention.h"
 #include "ops/experts.h"
 #include "ops/gather_rows.h"
 #include "ops/head_linear.h"
@@ -39,6 +40,7 @@ struct OpTable {
   CacheWriteOp cache_write = nullptr;
   AttentionOp attention = nullptr;
   LatentAttentionOp latent_attention = nullptr;
+  ExpandedLatentAttentionOp expanded_latent_attention = nullptr;
   IndexSelectOp index_select = nullptr;
   SiluMulOp silu_mul = nullptr;
   RouterOp router = nullptr;
@@ -64,6 +66,7 @@ enum class OpKind {
   kCacheWrite,
   kAttention,
   kLatentAttention,
+  kExpandedLatentAttention,
   kIndexSelect,
   kSiluMul,
   kRouter,

@@ -53,6 +53,16 @@ int64_t AttentionProducts(const spec::ModelSpec& model) {
   return int64_t{latent.heads} * (latent.nope_dim + latent.rope_dim + latent.value_dim);
 }
 
+bool ExpandedIsCheaper(const spec::LatentAttentionSpec& latent, int64_t begin, int64_t rows) {
+  const double rank = latent.latent_rank;
+  const double expanded_dims = latent.nope_dim + latent.value_dim;
+  // The absorbed form expands the rows' own queries and sums with the same matrices, as many as the
+  // expanded form makes keys and values of these rows' positions.
+  const double positions = static_cast<double>(begin);
+  const double pairs = static_cast<double>(rows) * (positions + static_cast<double>(rows + 1) / 2);
+  return positions * expanded_dims * rank < pairs * (2 * rank - expanded_dims);
+}
+
 int64_t IndexProducts(const spec::ModelSpec& model) {
   return model.indexer ? int64_t{model.indexer->heads} * model.indexer->head_dim : 0;
 }

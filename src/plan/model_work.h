@@ -22,6 +22,11 @@ double MoeParameters(const spec::ModelSpec& model, double experts);
 // values, in one layer, all heads. Of latent attention those of its expanded form, which are fewer.
 int64_t AttentionProducts(const spec::ModelSpec& model);
 
+// Whether rows [begin, begin + rows) of a sequence are cheaper to compute in latent attention's
+// expanded form, which makes keys and values of all positions before them once more, than in its
+// absorbed form, whose products with a position are longer. Memory traffic is not looked at.
+bool ExpandedIsCheaper(const spec::LatentAttentionSpec& latent, int64_t begin, int64_t rows);
+
 // Multiply-adds of one row's index queries with one position's index key, in one layer; 0 without
 // an indexer.
 int64_t IndexProducts(const spec::ModelSpec& model);

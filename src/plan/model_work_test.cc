@@ -45,5 +45,22 @@ TEST(ModelWorkTest, AnIndexerBoundsAttentionAndHasItsOwnProducts) {
   EXPECT_EQ(AttentionParameters(model) - dense, 1536 * 8192 + 7168 * (128 + 64));
 }
 
+// At DeepSeek's sizes a position is worth expanding for about 171 rows.
+TEST(ModelWorkTest, ExpandsForManyRowsAndAbsorbsForFew) {
+  const spec::LatentAttentionSpec latent = *DeepseekV32().latent_attention;
+  EXPECT_TRUE(ExpandedIsCheaper(latent, 0, 1));
+  EXPECT_TRUE(ExpandedIsCheaper(latent, 0, 100));
+  EXPECT_FALSE(ExpandedIsCheaper(latent, 1'000'000, 1));
+  EXPECT_FALSE(ExpandedIsCheaper(latent, 1'000'000, 170));
+  EXPECT_TRUE(ExpandedIsCheaper(latent, 1'000'000, 172));
+  EXPECT_TRUE(ExpandedIsCheaper(latent, 4'000'000'000, 512));
+}
+
+TEST(ModelWorkTest, NeverExpandsWhereHeadsAreWiderThanTwoLatents) {
+  spec::LatentAttentionSpec latent = *DeepseekV32().latent_attention;
+  latent.latent_rank = 100;
+  EXPECT_FALSE(ExpandedIsCheaper(latent, 0, 512));
+}
+
 }  // namespace
 }  // namespace longspan::plan

@@ -42,6 +42,8 @@ ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankCon
     shape.heads = latent.heads;
     shape.latent_rank = latent.latent_rank;
     shape.latent_rope_dim = latent.rope_dim;
+    shape.latent_nope_dim = latent.nope_dim;
+    shape.latent_value_dim = latent.value_dim;
     shape.max_columns =
         std::max<int64_t>({shape.max_columns, latent.query_rank, latent.latent_rank,
                            latent.nope_dim, int64_t{latent.heads} * latent.value_dim});
@@ -83,7 +85,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_ASSIGN_OR_RETURN(
       stage->queue_, backend.CreateQueue({.threads = config.threads, .cores = config.cores}));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
-  model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute);
+  model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute,
+                             stage->deterministic());
   LONGSPAN_ASSIGN_OR_RETURN(stage->model_, model::StageModel::Load(model, part, loader, progress));
   stage->ready_.weight_bytes = loader.bytes();
   LONGSPAN_RETURN_IF_ERROR(stage->TakeMemory(model));
@@ -115,7 +118,7 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   const int64_t bytes = blocks + backend_.WorkspaceBytes(*queue_, WorkspaceShapeOf(model, config_));
   LONGSPAN_ASSIGN_OR_RETURN(auto workspace, backend_.Allocate(bytes));
   workspace_ = tensor::Workspace(std::move(workspace));
-  context_.emplace(tensor::ExecutionContext{*queue_, workspace_, config_.deterministic});
+  context_.emplace(tensor::ExecutionContext{*queue_, workspace_, deterministic()});
   if (config_.last()) sampler_.emplace(backend_, *model_, model.vocab_size);
 
   ready_.workspace_bytes = bytes + device_tables_->bytes() + 2 * rope_bytes +
@@ -181,7 +184,7 @@ base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
                  .amplitude = model_->rope_amplitude(),
                  .cosines = cosines,
                  .sines = sines});
-  return model::Step{*context_, backend_.ops(), device, cosines, sines};
+  return model::Step{*context_, backend_.ops(), device, cosines, sines, tables.extents};
 }
 
 base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,

@@ -56,6 +56,7 @@ class Stage {
   Stage(const RankConfig& config, const ops::Backend& backend, const RankLinks& links)
       : config_(config), backend_(backend), links_(links), token_feed_(links.tokens.get()) {}
 
+  bool deterministic() const { return config_.deterministic || backend_.always_deterministic(); }
   base::Status TakeMemory(const spec::ModelSpec& model);
   base::Result<model::Step> BeginStep(const HostTables& tables);
   base::Status EmbedTokens(const model::Step& step, const plan::StepPlan& plan, StepTimer& timer,

@@ -56,6 +56,7 @@ base::Status SequencePages::AppendSlice(const plan::Slice& slice, HostTables& ta
     tables.slots.push_back(pages.Slot(position));
   }
   tables.slice_row_begin.push_back(static_cast<int32_t>(tables.positions.size()));
+  tables.extents.push_back({slice.begin, slice.end() - slice.begin});
   tables.max_kv_length = std::max(tables.max_kv_length, slice.end());
   return base::OkStatus();
 }

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "kv/page_table.h"
+#include "model/step.h"
 #include "ops/backend.h"
 #include "ops/step_tables.h"
 #include "plan/step_plan.h"
@@ -24,6 +25,7 @@ struct HostTables {
   std::vector<int64_t> slots;
   std::vector<int32_t> slice_row_begin;
   std::vector<int32_t> page_table;
+  std::vector<model::SliceExtent> extents;  // of the slices; stays on the host
 };
 
 // What a rank knows of its sequences: their pages, and no more. Applies plans in order; holds no

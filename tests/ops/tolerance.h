@@ -94,6 +94,8 @@ struct AttentionShape {
   int64_t length = 0;          // positions attended to
   double score_magnitude = 0;  // scale * sum |q| |k| of any of them, at most
   double value_magnitude = 0;  // sum of weight * |v|
+  double score_error = 0;      // of any score, from keys that are not exact
+  double value_error = 0;      // of any element of a value, likewise
 };
 
 // A score has the error delta = gamma(head_dim + 2) * score_magnitude; it differs from the largest
@@ -103,13 +105,13 @@ struct AttentionShape {
 // cancels. With bf16 inputs the weights may be rounded to bf16 for the product with V.
 inline double Attention(double value, const AttentionShape& shape, tensor::DType type,
                         bool bf16_weights) {
-  const double delta = Gamma(shape.head_dim + 2) * shape.score_magnitude;
+  const double delta = Gamma(shape.head_dim + 2) * shape.score_magnitude + shape.score_error;
   const double differences = 4 * shape.score_magnitude * kUnitF32;
   const double blocks = static_cast<double>((shape.length + 15) / 16);
   const double sums = Gamma(shape.length) + blocks * (kExpError + kUnitF32);
   const double eta = std::expm1(delta + differences + kExpError + sums);
   const double relative = 2 * eta / (1 - eta) + 2 * kUnitF32 + (bf16_weights ? kUnitBf16 : 0);
-  return Rounded(value, relative * shape.value_magnitude, type);
+  return Rounded(value, relative * shape.value_magnitude + shape.value_error, type);
 }
 
 }  // namespace longspan::op_suite

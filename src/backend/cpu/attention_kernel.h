@@ -220,8 +220,9 @@ int64_t BlockEnd(const AttentionTile& tile, int64_t first) {
   return first + kAttentionKeys < page_end ? first + kAttentionKeys : page_end;
 }
 
-template <typename V, typename Compute, typename Cache>
-void AttendTile(const AttentionTile& tile) {
+// Attention of a tile to the blocks of keys that `blocks` packs, one after another.
+template <typename V, typename Compute, typename Blocks>
+[[gnu::always_inline]] inline void AttendBlocks(const AttentionTile& tile, const Blocks& blocks) {
   const int64_t rows = tile.tokens * tile.group;
   for (int64_t i = 0; i < rows * tile.dim_padded; ++i) tile.sums[i] = 0;
   for (int64_t i = 0; i < rows * 16; ++i) tile.denominators[i] = 0;
@@ -234,17 +235,9 @@ void AttendTile(const AttentionTile& tile) {
     const int64_t end = BlockEnd<V>(tile, first);
     const int64_t count = (end < keys ? end : keys) - first;
     const int64_t next_keys = keys - end < kAttentionKeys ? keys - end : kAttentionKeys;
-    PackKeys<V, Compute, Cache>({tile.keys, first, count}, tile.packed_keys);
-    if (tile.rope_keys.dim > 0)
-      PackKeys<V, Compute, Cache>(
-          {tile.rope_keys, first, count},
-          tile.packed_keys + Steps<Compute>(tile.keys.dim) * kAttentionKeys);
-    PackValues<V, Compute, Cache>({tile.values, first, count}, tile.dim_padded, tile.packed_values);
+    blocks.Pack(first, count);
     step.Begin(first);
-    // Latents are keys and values at once.
-    CachePrefetch<Cache> prefetch{
-        {tile.keys, end, next_keys},
-        {tile.rope_keys.dim > 0 ? tile.rope_keys : tile.values, end, next_keys}};
+    auto prefetch = blocks.Prefetch(end, next_keys);
     while (step.NextRows(count)) {
       prefetch.Continue(step.rows);
       step.Update();
@@ -252,6 +245,35 @@ void AttendTile(const AttentionTile& tile) {
     first = end;
   }
   WriteAttention<V, Compute>(tile);
+}
+
+template <typename V, typename Compute, typename Cache>
+void PackRopeKeys(const AttentionTile& tile, int64_t first, int64_t count) {
+  if (tile.rope_keys.dim > 0)
+    PackKeys<V, Compute, Cache>({tile.rope_keys, first, count},
+                                tile.packed_keys + Steps<Compute>(tile.keys.dim) * kAttentionKeys);
+}
+
+// Blocks of the cache as it is.
+template <typename V, typename Compute, typename Cache>
+struct CachedBlocks {
+  const AttentionTile& tile;
+
+  void Pack(int64_t first, int64_t count) const {
+    PackKeys<V, Compute, Cache>({tile.keys, first, count}, tile.packed_keys);
+    PackRopeKeys<V, Compute, Cache>(tile, first, count);
+    PackValues<V, Compute, Cache>({tile.values, first, count}, tile.dim_padded, tile.packed_values);
+  }
+  CachePrefetch<Cache> Prefetch(int64_t first, int64_t count) const {
+    // Latents are keys and values at once.
+    return {{tile.keys, first, count},
+            {tile.rope_keys.dim > 0 ? tile.rope_keys : tile.values, first, count}};
+  }
+};
+
+template <typename V, typename Compute, typename Cache>
+void AttendTile(const AttentionTile& tile) {
+  AttendBlocks<V, Compute>(tile, CachedBlocks<V, Compute, Cache>{tile});
 }
 
 }  // namespace longspan::backend::cpu

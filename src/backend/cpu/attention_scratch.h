@@ -28,17 +28,23 @@ inline PagedRows PagedRowsOf(const tensor::ConstView& cache, const ops::StepTabl
 // What a thread needs, in f32 and 32-bit words; every part is a multiple of 64 bytes.
 struct AttentionScratch {
   int64_t rows;        // query tokens x heads of a tile, at most
-  int64_t rope_dim;    // of the keys' second part
-  int64_t dim_padded;  // of values and the keys' first part
+  int64_t key_padded;  // of the keys' first part
+  int64_t rope_dim;    // of their second part
+  int64_t dim_padded;  // of values
 
+  // For keys and values of one size.
   static AttentionScratch For(int64_t group, int64_t dim, int64_t rope_dim) {
+    const int64_t padded = DivideUp(dim, 16) * 16;
     return {.rows = DivideUp(std::max(kAttentionRows, group), 16) * 16,
+            .key_padded = padded,
             .rope_dim = rope_dim,
-            .dim_padded = DivideUp(dim, 16) * 16};
+            .dim_padded = padded};
   }
 
-  int64_t row_words() const { return std::max(dim_padded, DivideUp(rope_dim, 16) * 16); }
-  int64_t key_words() const { return (dim_padded + rope_dim) * kAttentionKeys; }
+  int64_t row_words() const {
+    return std::max({key_padded, dim_padded, DivideUp(rope_dim, 16) * 16});
+  }
+  int64_t key_words() const { return (key_padded + rope_dim) * kAttentionKeys; }
   int64_t value_words() const { return kAttentionKeys * dim_padded; }
   int64_t words() const {
     // Keys, values, converted rows, sums, denominators, maxima.
@@ -107,8 +113,9 @@ class TokenTiles {
   Tile at(int64_t index) const {
     const int64_t slice =
         std::upper_bound(tile_begin_, tile_begin_ + slices_ + 1, index) - tile_begin_ - 1;
-    const int64_t row = row_begin_[slice] + (index - tile_begin_[slice]) * tile_tokens_;
-    return {slice, row, std::min<int64_t>(tile_tokens_, row_begin_[slice + 1] - row)};
+    const int64_t offset = (index - tile_begin_[slice]) * tile_tokens_;
+    const int64_t left = row_begin_[slice + 1] - row_begin_[slice] - offset;
+    return {slice, row_begin_[slice] - row_begin_[0] + offset, std::min(tile_tokens_, left)};
   }
 
  private:

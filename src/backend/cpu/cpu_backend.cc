@@ -25,6 +25,7 @@ constexpr ops::OpTable kOps = {
     .cache_write = CacheWrite,
     .attention = Attention,
     .latent_attention = LatentAttention,
+    .expanded_latent_attention = ExpandedLatentAttention,
     .index_select = IndexSelect,
     .silu_mul = SiluMul,
     .router = Router,
@@ -75,6 +76,7 @@ class CpuBackendImpl : public ops::Backend {
     const int threads = static_cast<const tensor::ThreadPool&>(queue).threads();
     return std::max(
         {AttentionWorkspaceBytes(threads, shape), LatentAttentionWorkspaceBytes(threads, shape),
+         ExpandedLatentAttentionWorkspaceBytes(threads, shape),
          IndexSelectWorkspaceBytes(threads, shape), RouterWorkspaceBytes(threads, shape),
          LinearWorkspaceBytes(threads, shape), SamplingWorkspaceBytes(threads, shape)});
   }

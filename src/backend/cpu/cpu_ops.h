@@ -28,6 +28,8 @@ void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args);
 void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args);
 void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args);
 void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttentionArgs& args);
+void ExpandedLatentAttention(tensor::ExecutionContext& context,
+                             const ops::ExpandedLatentAttentionArgs& args);
 void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args);
 void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args);
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args);
@@ -41,6 +43,7 @@ void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& 
 // Bytes that an op takes from the workspace for steps up to `shape`.
 int64_t AttentionWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);
 int64_t LatentAttentionWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);
+int64_t ExpandedLatentAttentionWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);
 int64_t IndexSelectWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);
 int64_t RouterWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);
 int64_t LinearWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);

@@ -93,6 +93,22 @@ struct AttentionTile {
   int64_t dim_padded = 0;
 };
 
+// Attention of one head of expanded latents: `attention.keys` and `attention.values` are read from
+// `keys` and `values`, which a block of latents is expanded into.
+struct ExpandedTile {
+  AttentionTile attention;
+  PagedRows latents;
+  // Packed weights of the head, panel by panel, `panel_words` apart.
+  const uint32_t* key_panels = nullptr;
+  const uint32_t* value_panels = nullptr;
+  int64_t panel_words = 0;
+  // Scratch in the compute type, 64-byte aligned.
+  char* rows = nullptr;           // [kAttentionKeys, rank]
+  char* keys = nullptr;           // [kAttentionKeys, nope]
+  char* values = nullptr;         // [kAttentionKeys, value]
+  float* partial_sums = nullptr;  // [kAttentionKeys, kPanelColumns]
+};
+
 // Scores of index selection for some query tokens of one sequence and a block of its keys:
 // scores[token, key] = sum over heads of weights[head] * max(0, scale * query . key).
 struct IndexBlock {
@@ -128,6 +144,7 @@ struct KernelTable {
 
   void (*product[2])(const ProductBlock& block);                 // by compute type
   void (*attention[2][2])(const AttentionTile& tile);            // by compute type, cache type
+  void (*expanded_attention[2][2])(const ExpandedTile& tile);    // likewise
   void (*index_scores[2][2])(const IndexBlock& block);           // likewise
   void (*convert[2][2])(const void* from, void* to, int64_t n);  // by type from, type to
   void (*rms_norm[2])(const void* x, const float* weight, double epsilon, int64_t n, void* out);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cpu/attention_kernel.h"
+#include "backend/cpu/expanded_attention_kernel.h"
 #include "backend/cpu/index_kernel.h"
 #include "backend/cpu/kernel_table.h"
 #include "backend/cpu/product_kernel.h"
@@ -18,6 +19,10 @@ constexpr KernelTable MakeKernels(const char* name) {
       .product = {Product<V, false>, Product<V, true>},
       .attention = {{AttendTile<V, float, float>, AttendTile<V, float, Bfloat>},
                     {AttendTile<V, Bfloat, float>, AttendTile<V, Bfloat, Bfloat>}},
+      .expanded_attention = {{AttendExpandedTile<V, float, float>,
+                              AttendExpandedTile<V, float, Bfloat>},
+                             {AttendExpandedTile<V, Bfloat, float>,
+                              AttendExpandedTile<V, Bfloat, Bfloat>}},
       .index_scores = {{IndexScores<V, float, float>, IndexScores<V, float, Bfloat>},
                        {IndexScores<V, Bfloat, float>, IndexScores<V, Bfloat, Bfloat>}},
       .convert = {{Convert<V, float, float>, Convert<V, float, Bfloat>},

@@ -17,6 +17,8 @@ void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args);
 void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args);
 void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args);
 void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttentionArgs& args);
+void ExpandedLatentAttention(tensor::ExecutionContext& context,
+                             const ops::ExpandedLatentAttentionArgs& args);
 void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args);
 void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args);
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args);

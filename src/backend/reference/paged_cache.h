@@ -10,7 +10,7 @@ namespace longspan::backend::reference {
 
 inline int64_t SliceOfRow(const ops::StepTables& tables, int64_t row) {
   const auto* begin = tables.slice_row_begin.data<int32_t>();
-  return std::upper_bound(begin, begin + tables.slices + 1, row) - begin - 1;
+  return std::upper_bound(begin, begin + tables.slices + 1, begin[0] + row) - begin - 1;
 }
 
 // One head of one sequence.

@@ -28,6 +28,7 @@ constexpr ops::OpTable kOps = {
     .cache_write = CacheWrite,
     .attention = Attention,
     .latent_attention = LatentAttention,
+    .expanded_latent_attention = ExpandedLatentAttention,
     .index_select = IndexSelect,
     .silu_mul = SiluMul,
     .router = Router,
@@ -43,6 +44,7 @@ class Reference : public ops::Backend {
  public:
   std::string_view name() const override { return "reference"; }
   const ops::OpTable& ops() const override { return kOps; }
+  bool always_deterministic() const override { return true; }
 
   base::Status CheckTypes(tensor::DType compute, tensor::DType kv_cache) const override {
     if (compute != tensor::DType::kF32)

@@ -38,6 +38,12 @@ class RunningSoftmax {
     AddWeightedRows(weights, rows, count, sums_, dim_);
   }
 
+  // The weighted mean [dim], in place of the sums: the last call.
+  const double* Mean() {
+    for (int64_t d = 0; d < dim_; ++d) sums_[d] /= weights_;
+    return sums_;
+  }
+
   void Write(float* out) const {
     for (int64_t d = 0; d < dim_; ++d) out[d] = static_cast<float>(sums_[d] / weights_);
   }

@@ -1,0 +1,58 @@
+#include "model/latent_form.h"
+
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tensor/thread_pool.h"
+
+namespace longspan::model {
+namespace {
+
+// Form, first slice, slices, first row, rows.
+using Run = std::tuple<bool, int64_t, int64_t, int64_t, int64_t>;
+
+std::vector<Run> RunsOf(const std::vector<SliceExtent>& slices, LatentFormRule rule) {
+  rule.latent = {.latent_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
+  tensor::ThreadPool queue({.threads = 1});
+  tensor::Workspace workspace;
+  tensor::ExecutionContext context = {queue, workspace};
+  const ops::OpTable ops;
+  Step step = {context, ops};
+  step.slices = slices;
+  step.tables.slices = 3;
+  step.tables.rows = 9;
+  std::vector<Run> runs;
+  ForLatentRuns(rule, step, [&](const LatentRun& run) {
+    runs.emplace_back(run.expanded, run.first_slice, run.slices, run.first_row, run.rows);
+  });
+  return runs;
+}
+
+// Decoding rows, a chunk, a short one far in, a prompt's first.
+const std::vector<SliceExtent> kMixed = {{900, 1}, {70, 1}, {4096, 512}, {8192, 9}, {0, 40}};
+
+TEST(LatentFormTest, CutsAStepIntoRunsOfOneForm) {
+  EXPECT_THAT(RunsOf(kMixed, {.longest_dense = INT64_MAX}),
+              testing::ElementsAre(Run{false, 0, 2, 0, 2}, Run{true, 2, 1, 2, 512},
+                                   Run{false, 3, 1, 514, 9}, Run{true, 4, 1, 523, 40}));
+}
+
+TEST(LatentFormTest, AbsorbsWhatAnIndexerSelectsFor) {
+  EXPECT_THAT(RunsOf(kMixed, {.longest_dense = 2048}),
+              testing::ElementsAre(Run{false, 0, 4, 0, 523}, Run{true, 4, 1, 523, 40}));
+  EXPECT_THAT(RunsOf({{1536, 512}, {1537, 512}}, {.longest_dense = 2048}),
+              testing::ElementsAre(Run{true, 0, 1, 0, 512}, Run{false, 1, 1, 512, 512}));
+}
+
+TEST(LatentFormTest, AbsorbsAllInOneFormAndWhereSlicesAreNotKnown) {
+  EXPECT_THAT(RunsOf(kMixed, {.longest_dense = INT64_MAX, .one_form = true}),
+              testing::ElementsAre(Run{false, 0, 5, 0, 563}));
+  EXPECT_THAT(RunsOf({}, {.longest_dense = INT64_MAX}),
+              testing::ElementsAre(Run{false, 0, 3, 0, 9}));
+}
+
+}  // namespace
+}  // namespace longspan::model
