@@ -12,9 +12,9 @@ namespace longspan::model {
 namespace {
 
 // Form, first slice, slices, first row, rows.
-using Run = std::tuple<bool, int64_t, int64_t, int64_t, int64_t>;
+using RunParts = std::tuple<bool, int64_t, int64_t, int64_t, int64_t>;
 
-std::vector<Run> RunsOf(const std::vector<SliceExtent>& slices, LatentFormRule rule) {
+std::vector<RunParts> RunsOf(const std::vector<SliceExtent>& slices, LatentFormRule rule) {
   rule.latent = {.latent_rank = 512, .nope_dim = 128, .rope_dim = 64, .value_dim = 128};
   tensor::ThreadPool queue({.threads = 1});
   tensor::Workspace workspace;
@@ -24,7 +24,7 @@ std::vector<Run> RunsOf(const std::vector<SliceExtent>& slices, LatentFormRule r
   step.slices = slices;
   step.tables.slices = 3;
   step.tables.rows = 9;
-  std::vector<Run> runs;
+  std::vector<RunParts> runs;
   ForLatentRuns(rule, step, [&](const LatentRun& run) {
     runs.emplace_back(run.expanded, run.first_slice, run.slices, run.first_row, run.rows);
   });
@@ -36,22 +36,22 @@ const std::vector<SliceExtent> kMixed = {{900, 1}, {70, 1}, {4096, 512}, {8192, 
 
 TEST(LatentFormTest, CutsAStepIntoRunsOfOneForm) {
   EXPECT_THAT(RunsOf(kMixed, {.longest_dense = INT64_MAX}),
-              testing::ElementsAre(Run{false, 0, 2, 0, 2}, Run{true, 2, 1, 2, 512},
-                                   Run{false, 3, 1, 514, 9}, Run{true, 4, 1, 523, 40}));
+              testing::ElementsAre(RunParts{false, 0, 2, 0, 2}, RunParts{true, 2, 1, 2, 512},
+                                   RunParts{false, 3, 1, 514, 9}, RunParts{true, 4, 1, 523, 40}));
 }
 
 TEST(LatentFormTest, AbsorbsWhatAnIndexerSelectsFor) {
   EXPECT_THAT(RunsOf(kMixed, {.longest_dense = 2048}),
-              testing::ElementsAre(Run{false, 0, 4, 0, 523}, Run{true, 4, 1, 523, 40}));
+              testing::ElementsAre(RunParts{false, 0, 4, 0, 523}, RunParts{true, 4, 1, 523, 40}));
   EXPECT_THAT(RunsOf({{1536, 512}, {1537, 512}}, {.longest_dense = 2048}),
-              testing::ElementsAre(Run{true, 0, 1, 0, 512}, Run{false, 1, 1, 512, 512}));
+              testing::ElementsAre(RunParts{true, 0, 1, 0, 512}, RunParts{false, 1, 1, 512, 512}));
 }
 
 TEST(LatentFormTest, AbsorbsAllInOneFormAndWhereSlicesAreNotKnown) {
   EXPECT_THAT(RunsOf(kMixed, {.longest_dense = INT64_MAX, .one_form = true}),
-              testing::ElementsAre(Run{false, 0, 5, 0, 563}));
+              testing::ElementsAre(RunParts{false, 0, 5, 0, 563}));
   EXPECT_THAT(RunsOf({}, {.longest_dense = INT64_MAX}),
-              testing::ElementsAre(Run{false, 0, 3, 0, 9}));
+              testing::ElementsAre(RunParts{false, 0, 3, 0, 9}));
 }
 
 }  // namespace
