@@ -74,6 +74,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.threads = layout.threads;
   flags.page_size = layout.page_size;
   flags.load_format = layout.load_format;
+  flags.deterministic = layout.deterministic;
   flags.max_total_tokens = layout.max_total_tokens;
   flags.max_running_requests = layout.max_running;
   const auto setup = apps::ResolveSetup(flags);

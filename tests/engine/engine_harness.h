@@ -22,6 +22,7 @@ struct Layout {
   int threads = 1;
   int page_size = 64;
   std::string load_format = "auto";
+  bool deterministic = false;
   int64_t max_total_tokens = 1 << 15;
   int64_t max_running = 64;
 

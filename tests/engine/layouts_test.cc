@@ -5,25 +5,10 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/golden.h"
+#include "tests/engine/same_bits.h"
 
 namespace longspan::testing {
 namespace {
-
-std::vector<int64_t> SomePositions(int64_t length) {
-  std::vector<int64_t> positions;
-  for (int64_t position = 0; position < length; position += std::max<int64_t>(1, length / 37))
-    positions.push_back(position);
-  if (positions.back() != length - 1) positions.push_back(length - 1);
-  return positions;
-}
-
-void ExpectSameBits(const Scores& got, const Scores& want, const std::string& what) {
-  ASSERT_EQ(got.positions, want.positions) << what;
-  for (size_t i = 0; i < want.logits.size(); ++i)
-    ASSERT_EQ(got.logits[i], want.logits[i]) << what << " position " << want.positions[i];
-  ASSERT_EQ(got.hidden, want.hidden) << what;
-}
 
 struct Case {
   const char* model;
@@ -78,21 +63,29 @@ INSTANTIATE_TEST_SUITE_P(Models, LayoutsTest,
 
 // The fast backend keeps the rule as well, with pages of one size: keys are taken in blocks cut at
 // page borders.
-class CpuLayoutsTest : public ::testing::TestWithParam<const char*> {};
+class CpuLayoutsTest : public ::testing::TestWithParam<std::tuple<const char*, const char*, bool>> {
+};
 
 TEST_P(CpuLayoutsTest, GiveTheSameBits) {
-  const auto model = ModelFolder("tiny-qwen3-moe");
+  const auto& [name, dtype, deterministic] = GetParam();
+  if (IsFixture(name)) LONGSPAN_REQUIRE_FIXTURES();
+  const auto model = ModelFolder(name);
   const auto ids = RandomIds(1500, 1024, 12);
   const auto positions = SomePositions(1500);
-  const Scores want = Score(
-      *Start(model, {.backend = "cpu", .dtype = GetParam(), .chunk_tokens = 1500}), ids, positions);
-  for (const Layout& layout :
-       {Layout{.backend = "cpu", .dtype = GetParam(), .chunk_tokens = 64},
-        Layout{.backend = "cpu", .dtype = GetParam(), .chunk_tokens = 7, .threads = 2},
-        Layout{.backend = "cpu", .dtype = GetParam(), .stages = 4, .chunk_tokens = 100},
-        Layout{
-            .backend = "cpu", .dtype = GetParam(), .stages = 2, .chunk_tokens = 512, .threads = 2}})
+  Layout layout{
+      .backend = "cpu", .dtype = dtype, .chunk_tokens = 1500, .deterministic = deterministic};
+  const Scores want = Score(*Start(model, layout), ids, positions);
+  struct Cut {
+    int stages;
+    int64_t chunk;
+    int threads;
+  };
+  for (const Cut& cut : {Cut{1, 64, 1}, {1, 7, 2}, {4, 100, 1}, {3, 1, 1}, {2, 512, 2}}) {
+    layout.stages = cut.stages;
+    layout.chunk_tokens = cut.chunk;
+    layout.threads = cut.threads;
     ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
+  }
 }
 
 // The longest prompts, by the same rule.
@@ -107,7 +100,14 @@ TEST(LongLayoutsTest, GiveTheSameBits) {
   ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, CpuLayoutsTest, ::testing::Values("f32", "bf16"));
+INSTANTIATE_TEST_SUITE_P(Dense, CpuLayoutsTest,
+                         ::testing::Combine(::testing::Values("tiny-qwen3-moe"),
+                                            ::testing::Values("f32", "bf16"),
+                                            ::testing::Values(false)));
+INSTANTIATE_TEST_SUITE_P(
+    Deepseek, CpuLayoutsTest,
+    ::testing::Combine(::testing::Values("tiny-deepseek-v3", "tiny-deepseek-v32"),
+                       ::testing::Values("f32", "bf16"), ::testing::Values(true)));
 
 }  // namespace
 }  // namespace longspan::testing

@@ -2,34 +2,15 @@
 // reference.
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
 #include <gtest/gtest.h>
 
+#include "tests/engine/dummy_models.h"
 #include "tests/engine/golden.h"
 
 namespace longspan::testing {
 namespace {
-
-// A folder with nothing but a config.json, removed at the end.
-class ConfigFolder {
- public:
-  ConfigFolder(const std::string& name, const std::string& config)
-      : path_(std::filesystem::path(::testing::TempDir()) / ("longspan_odd_" + name)) {
-    std::filesystem::create_directories(path_);
-    std::ofstream(path_ / "config.json") << config;
-  }
-  ~ConfigFolder() { std::filesystem::remove_all(path_); }
-  ConfigFolder(const ConfigFolder&) = delete;
-  ConfigFolder& operator=(const ConfigFolder&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 struct OddShape {
   const char* name;
