@@ -197,6 +197,48 @@ TEST_P(VirtualCachesTest, LatentAttention) {
   }
 }
 
+TEST_P(VirtualCachesTest, ExpandedLatentAttention) {
+  const BackendCase& c = GetParam();
+  constexpr int64_t kRank = 48;
+  constexpr int64_t kRope = 32;
+  constexpr int64_t kNope = 16;
+  constexpr int64_t kValue = 24;
+  const auto queries = RandomValues(kRows * kHeads * (kNope + kRope), 1, 3, c.compute);
+  const auto latents = CacheValues(kRank, 3, c.kv_cache);
+  const auto rope_keys = CacheValues(kRope, 4, c.kv_cache);
+  const ops::WorkspaceShape shape = {.rows = kRows,
+                                     .heads = kHeads,
+                                     .page_size = kPageSize,
+                                     .latent_rank = kRank,
+                                     .latent_rope_dim = kRope,
+                                     .latent_nope_dim = kNope,
+                                     .latent_value_dim = kValue};
+  ExpectSameBits(c, shape, [&](Arguments& args) {
+    TestDevice& device = args.device();
+    const auto weights = [&](int64_t rows, uint64_t seed) {
+      std::vector<const ops::PackedWeight*> heads;
+      for (int64_t head = 0; head < kHeads; ++head)
+        heads.push_back(
+            device.Weight(RandomValues(rows * kRank, seed + head), c.compute, rows, kRank));
+      return heads;
+    };
+    const auto key_weights = weights(kNope, 10);
+    const auto value_weights = weights(kValue, 20);
+    Pages pages(args, kPageSize * kRope);
+    const View out = args.Out(c.compute, {kRows, kHeads, kValue});
+    device.Run(device.ops().expanded_latent_attention,
+               {.queries = args.Floats(queries, c.compute, {kRows, kHeads, kNope + kRope}),
+                .latent_cache = pages.Cache(latents, c.kv_cache, 1, kRank),
+                .rope_cache = pages.Cache(rope_keys, c.kv_cache, 1, kRope),
+                .key_weights = key_weights,
+                .value_weights = value_weights,
+                .tables = pages.Tables(),
+                .scale = 0.125f,
+                .out = out});
+    return args.ReadFloats(out);
+  });
+}
+
 TEST_P(VirtualCachesTest, IndexSelect) {
   const BackendCase& c = GetParam();
   constexpr int64_t kDim = 32;

@@ -21,7 +21,8 @@ struct Positions {
 };
 
 Positions PositionsOf(const ops::LatentAttentionArgs& args, int64_t row) {
-  if (args.selected.empty()) return {nullptr, args.tables.positions.data<int32_t>()[row] + 1};
+  if (args.selected.empty())
+    return {nullptr, args.tables.positions.data<int32_t>()[row] + int64_t{1}};
   const auto* list = args.selected.row<int32_t>(row);
   return {list, std::find(list, list + args.selected.size(1), -1) - list};
 }
@@ -114,7 +115,7 @@ void ExpandedLatentAttention(tensor::ExecutionContext& context,
     std::copy_n(from + key_weight.rows(), rope, query.rope);
     RunningSoftmax sum(query.rope + rope, rank);
     Attend(query, LatentRows::Of(args, row),
-           {nullptr, args.tables.positions.data<int32_t>()[row] + 1}, sum);
+           {nullptr, args.tables.positions.data<int32_t>()[row] + int64_t{1}}, sum);
     const double* mean = sum.Mean();
     float* out = args.out.row<float>(row) + head * args.out.stride(1);
     for (int64_t i = 0; i < value_weight.rows(); ++i)
