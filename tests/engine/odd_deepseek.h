@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -32,7 +33,8 @@ inline std::vector<int32_t> OddIds(int64_t length) {
 
 // What the reference says about a prompt, in the form of a golden case.
 inline GoldenCase AsGolden(std::vector<int32_t> ids, Scores scores) {
-  return {.name = std::to_string(ids.size()) + " tokens",
+  std::string name = std::to_string(ids.size()) + " tokens";
+  return {.name = std::move(name),
           .ids = std::move(ids),
           .positions = std::move(scores.positions),
           .logits = std::move(scores.logits),
