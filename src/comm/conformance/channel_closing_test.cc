@@ -13,7 +13,7 @@ class ChannelClosingTest : public testing::TestWithParam<Transport> {
  protected:
   ChannelPair Make() { return GetParam().make_channels({}); }
 };
-INSTANTIATE_TEST_SUITE_P(All, ChannelClosingTest, testing::ValuesIn(AllTransports()),
+INSTANTIATE_TEST_SUITE_P(All, ChannelClosingTest, testing::ValuesIn(ChannelTransports()),
                          TransportName);
 
 // Starts threads that wait on an end, and tells how they were woken.

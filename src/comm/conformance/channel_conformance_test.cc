@@ -14,7 +14,7 @@ class ChannelTest : public testing::TestWithParam<Transport> {
  protected:
   ChannelPair Make(ChannelLimits limits = {}) { return GetParam().make_channels(limits); }
 };
-INSTANTIATE_TEST_SUITE_P(All, ChannelTest, testing::ValuesIn(AllTransports()), TransportName);
+INSTANTIATE_TEST_SUITE_P(All, ChannelTest, testing::ValuesIn(ChannelTransports()), TransportName);
 
 TEST_P(ChannelTest, CarriesFramesOfAnySizeInOrder) {
   auto [here, there] = Make();

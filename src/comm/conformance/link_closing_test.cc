@@ -12,7 +12,7 @@ class LinkClosingTest : public testing::TestWithParam<Transport> {
  protected:
   LinkPair Make() { return GetParam().make_links(); }
 };
-INSTANTIATE_TEST_SUITE_P(All, LinkClosingTest, testing::ValuesIn(AllTransports()), TransportName);
+INSTANTIATE_TEST_SUITE_P(All, LinkClosingTest, testing::ValuesIn(LinkTransports()), TransportName);
 
 // A send and a receive that the peer does not answer.
 struct Unanswered {

@@ -17,7 +17,7 @@ class LinkTest : public testing::TestWithParam<Transport> {
  protected:
   LinkPair Make() { return GetParam().make_links(); }
 };
-INSTANTIATE_TEST_SUITE_P(All, LinkTest, testing::ValuesIn(AllTransports()), TransportName);
+INSTANTIATE_TEST_SUITE_P(All, LinkTest, testing::ValuesIn(LinkTransports()), TransportName);
 
 const std::vector<size_t> kSizes = {0, 1, 64, 4095, 16384, 16385, 1 << 20, 4 << 20, 3};
 
@@ -134,7 +134,7 @@ TEST_P(LinkTest, AWrongSizeIsNamedOnBothSidesAndTheLinkGoesOn) {
 }
 
 using LinkDeathTest = LinkTest;
-INSTANTIATE_TEST_SUITE_P(All, LinkDeathTest, testing::ValuesIn(AllTransports()), TransportName);
+INSTANTIATE_TEST_SUITE_P(All, LinkDeathTest, testing::ValuesIn(LinkTransports()), TransportName);
 
 TEST_P(LinkDeathTest, PostingAPendingNumberIsAProgrammersMistake) {
   testing::FLAGS_gtest_death_test_style = "threadsafe";

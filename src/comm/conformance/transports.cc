@@ -9,6 +9,7 @@
 
 #include "comm/fault/fault.h"
 #include "comm/in_process/in_process.h"
+#include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
 
 namespace longspan::comm {
@@ -29,54 +30,65 @@ std::pair<FileDescriptor, FileDescriptor> TcpPair() {
   return {std::move(first), FileDescriptor(::accept(listener.get(), nullptr, nullptr))};
 }
 
-Transport InProcess() { return {"InProcess", CreateInProcessChannelPair, CreateInProcessLinkPair}; }
+Transport InProcess() { return {"InProcess", CreateInProcessLinkPair, CreateInProcessChannelPair}; }
 
 Transport Unix() {
-  return {"Unix", [](ChannelLimits limits) { return CreateSocketChannelPair(limits).value(); },
-          [] { return CreateSocketLinkPair().value(); }};
+  return {"Unix", [] { return CreateSocketLinkPair().value(); },
+          [](ChannelLimits limits) { return CreateSocketChannelPair(limits).value(); }};
+}
+
+Transport SharedMemory() {
+  return {"SharedMemory", [] { return CreateSharedMemoryLinkPair().value(); }, nullptr};
 }
 
 Transport Tcp() {
   return {"Tcp",
-          [](ChannelLimits limits) {
-            auto [first, second] = TcpPair();
-            return ChannelPair(CreateSocketChannel(std::move(first), limits).value(),
-                               CreateSocketChannel(std::move(second), limits).value());
-          },
           [] {
             auto [first, second] = TcpPair();
             return LinkPair(CreateSocketLink(std::move(first)).value(),
                             CreateSocketLink(std::move(second)).value());
+          },
+          [](ChannelLimits limits) {
+            auto [first, second] = TcpPair();
+            return ChannelPair(CreateSocketChannel(std::move(first), limits).value(),
+                               CreateSocketChannel(std::move(second), limits).value());
           }};
 }
 
 Transport Decorated(const std::string& name, const Transport& inner, const FaultPlan& plan) {
-  return {name + inner.name,
-          [inner, plan](ChannelLimits limits) {
-            auto [first, second] = inner.make_channels(limits);
-            return ChannelPair(CreateFaultInjectingChannel(std::move(first), plan),
-                               CreateFaultInjectingChannel(std::move(second), plan));
-          },
-          [inner, plan] {
-            auto [first, second] = inner.make_links();
-            return LinkPair(CreateFaultInjectingLink(std::move(first), plan),
-                            CreateFaultInjectingLink(std::move(second), plan));
-          },
-          4 << 20};
+  Transport decorated = {name + inner.name,
+                         [inner, plan] {
+                           auto [first, second] = inner.make_links();
+                           return LinkPair(CreateFaultInjectingLink(std::move(first), plan),
+                                           CreateFaultInjectingLink(std::move(second), plan));
+                         },
+                         nullptr, 4 << 20};
+  if (inner.make_channels)
+    decorated.make_channels = [inner, plan](ChannelLimits limits) {
+      auto [first, second] = inner.make_channels(limits);
+      return ChannelPair(CreateFaultInjectingChannel(std::move(first), plan),
+                         CreateFaultInjectingChannel(std::move(second), plan));
+    };
+  return decorated;
 }
 
 }  // namespace
 
-std::vector<Transport> AllTransports() {
+std::vector<Transport> LinkTransports() {
   FaultPlan delayed;
   delayed.delay = std::chrono::microseconds(200);
-  return {InProcess(),
-          Unix(),
-          Tcp(),
-          Decorated("Faultless", InProcess(), {}),
-          Decorated("Faultless", Unix(), {}),
-          Decorated("Delayed", InProcess(), delayed),
-          Decorated("Delayed", Unix(), delayed)};
+  std::vector<Transport> transports = {InProcess(), Unix(), SharedMemory(), Tcp()};
+  for (const Transport& inner : {InProcess(), Unix(), SharedMemory()}) {
+    transports.push_back(Decorated("Faultless", inner, {}));
+    transports.push_back(Decorated("Delayed", inner, delayed));
+  }
+  return transports;
+}
+
+std::vector<Transport> ChannelTransports() {
+  std::vector<Transport> transports = LinkTransports();
+  std::erase_if(transports, [](const Transport& transport) { return !transport.make_channels; });
+  return transports;
 }
 
 Bytes Pattern(uint64_t seed, size_t size) {

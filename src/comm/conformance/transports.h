@@ -18,17 +18,20 @@ namespace longspan::comm {
 
 struct Transport {
   std::string name;
-  std::function<ChannelPair(ChannelLimits)> make_channels;
   std::function<LinkPair()> make_links;
-  size_t large = 64 << 20;  // bytes of the largest message to try
+  std::function<ChannelPair(ChannelLimits)> make_channels;  // empty where it has links only
+  size_t large = 64 << 20;                                  // bytes of the largest message to try
 };
 
 // How gtest prints a parameter.
 inline void PrintTo(const Transport& transport, std::ostream* out) { *out << transport.name; }
 
-// In one process, AF_UNIX, TCP, and each of the first two under the decorator without faults and
-// with a short delay.
-std::vector<Transport> AllTransports();
+// In one process, AF_UNIX, shared memory, TCP, and each of the first three under the decorator
+// without faults and with a short delay.
+std::vector<Transport> LinkTransports();
+
+// Those of them that have channels.
+std::vector<Transport> ChannelTransports();
 
 inline std::string TransportName(const testing::TestParamInfo<Transport>& info) {
   return info.param.name;

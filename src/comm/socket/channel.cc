@@ -7,10 +7,10 @@
 
 #include "comm/closing.h"
 #include "comm/frame_queue.h"
-#include "comm/socket/adopt.h"
-#include "comm/socket/frame_writer.h"
+#include "comm/frame_writer.h"
 #include "comm/socket/socket.h"
-#include "comm/socket/wire.h"
+#include "comm/stream_socket.h"
+#include "comm/wire.h"
 
 namespace longspan::comm {
 namespace {

@@ -3,22 +3,18 @@
 //
 // Each end has two threads of its own, which sleep unless there is something to move. Killing the
 // peer process ends its connections, and this end learns it at once. Both ends must be of the same
-// build: the wire form (socket/wire.h) is checked, and what does not fit is DataLoss.
+// build: the wire form (comm/wire.h) is checked, and what does not fit is DataLoss.
 #pragma once
 
 #include <memory>
-#include <utility>
 
 #include "base/result.h"
 #include "comm/channel.h"
 #include "comm/file_descriptor.h"
 #include "comm/link.h"
+#include "comm/stream_socket.h"
 
 namespace longspan::comm {
-
-// Two connected AF_UNIX stream sockets, closed on exec. A process that is to inherit one by exec
-// clears FD_CLOEXEC in the child, or passes it by another number with dup2.
-base::Result<std::pair<FileDescriptor, FileDescriptor>> CreateSocketPair();
 
 // A channel over a connected stream socket that nothing else reads or writes. Takes the socket over
 // and makes it blocking and closed on exec. InvalidArgument when it is not a stream socket,

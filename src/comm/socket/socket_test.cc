@@ -5,20 +5,15 @@
 #include <chrono>
 #include <cstring>
 #include <fcntl.h>
-#include <filesystem>
 #include <random>
-#include <signal.h>
-#include <string>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <thread>
-#include <unistd.h>
 #include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "comm/socket/wire.h"
+#include "comm/conformance/peers.h"
+#include "comm/wire.h"
 
 namespace longspan::comm {
 namespace {
@@ -28,34 +23,8 @@ using Bytes = std::vector<std::byte>;
 
 constexpr std::chrono::seconds kAtOnce{1};
 
-// A child process that holds the other end of a socket and does nothing until it is killed.
-class IdlePeer {
- public:
-  IdlePeer() {
-    auto [mine, its] = std::move(CreateSocketPair().value());
-    child_ = ::fork();
-    if (child_ == 0) {
-      mine.Reset();
-      for (;;) ::pause();
-    }
-    socket_ = std::move(mine);
-  }
-  ~IdlePeer() { Kill(); }
-  FileDescriptor TakeSocket() { return std::move(socket_); }
-  void Kill() {
-    if (child_ <= 0) return;
-    ::kill(child_, SIGKILL);
-    ::waitpid(child_, nullptr, 0);
-    child_ = -1;
-  }
-
- private:
-  pid_t child_ = -1;
-  FileDescriptor socket_;
-};
-
 TEST(SocketChannelTest, AKilledPeerIsNoticedAtOnce) {
-  IdlePeer peer;
+  ChildPeer peer;
   auto channel = std::move(CreateSocketChannel(peer.TakeSocket()).value());
   ASSERT_TRUE(channel->Send(Bytes(64 << 20)).ok());
   EXPECT_EQ(channel->ReceiveFor(std::chrono::milliseconds(10)).status().code(),
@@ -66,14 +35,14 @@ TEST(SocketChannelTest, AKilledPeerIsNoticedAtOnce) {
 }
 
 TEST(SocketChannelTest, SendLearnsOfAKilledPeer) {
-  IdlePeer peer;
+  ChildPeer peer;
   auto channel = std::move(CreateSocketChannel(peer.TakeSocket()).value());
   peer.Kill();
   EXPECT_EQ(channel->Send(Bytes(10)).code(), StatusCode::kUnavailable);
 }
 
 TEST(SocketLinkTest, AKilledPeerEndsEveryTransferAtOnce) {
-  IdlePeer peer;
+  ChildPeer peer;
   auto link = std::move(CreateSocketLink(peer.TakeSocket()).value());
   Bytes data(1 << 20), buffer(1 << 20);
   const Transfer send = link->Send(1, data);
@@ -85,38 +54,13 @@ TEST(SocketLinkTest, AKilledPeerEndsEveryTransferAtOnce) {
 }
 
 TEST(SocketChannelTest, DestructionDoesNotWaitForAHangingPeer) {
-  IdlePeer peer;
+  ChildPeer peer;
   auto channel = std::move(CreateSocketChannel(peer.TakeSocket()).value());
   ASSERT_TRUE(channel->Send(Bytes(64 << 20)).ok());
   const auto start = std::chrono::steady_clock::now();
   channel.reset();
   EXPECT_LT(std::chrono::steady_clock::now() - start, kAtOnce);
 }
-
-// A peer that is driven by hand.
-class RawPeer {
- public:
-  RawPeer() {
-    auto pair = std::move(CreateSocketPair().value());
-    end_ = std::move(pair.first);
-    raw_ = std::move(pair.second);
-  }
-  FileDescriptor TakeEnd() { return std::move(end_); }
-  // The end under test may have hung up already: then nothing is written.
-  void Write(std::span<const std::byte> bytes) {
-    (void)!::send(raw_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-  }
-  void Write(const FrameHeader& header) { Write(std::as_bytes(std::span(&header, 1))); }
-  // Hanging up while unread bytes wait resets the connection, so they are read first.
-  void HangUp() {
-    Bytes waiting(1 << 16);
-    (void)!::recv(raw_.get(), waiting.data(), waiting.size(), MSG_DONTWAIT);
-    raw_.Reset();
-  }
-
- private:
-  FileDescriptor end_, raw_;
-};
 
 // What a channel says after the peer has sent a header.
 base::Status ChannelAfter(const FrameHeader& header) {
@@ -175,14 +119,6 @@ base::Status LinkAfter(const std::vector<FrameHeader>& headers) {
   const Transfer receive = link->Receive(5, buffer);
   for (const FrameHeader& header : headers) peer.Write(header);
   return receive.WaitFor(kAtOnce);
-}
-
-FrameHeader Header(FrameKind kind, uint64_t number, uint64_t size) {
-  FrameHeader header;
-  header.kind = kind;
-  header.number = number;
-  header.size = size;
-  return header;
 }
 
 TEST(SocketLinkTest, BrokenHeadersAreDataLoss) {
@@ -244,11 +180,6 @@ TEST(SocketAdoptionTest, MakesTheSocketBlockingAndClosedOnExec) {
   EXPECT_EQ(::fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   EXPECT_EQ(channel->ReceiveFor(std::chrono::milliseconds(5)).status().code(),
             StatusCode::kDeadlineExceeded);
-}
-
-size_t OpenDescriptors() {
-  const std::filesystem::directory_iterator all("/proc/self/fd");
-  return static_cast<size_t>(std::distance(begin(all), end(all)));
 }
 
 TEST(SocketAdoptionTest, LeavesNoDescriptorOpen) {

@@ -1,4 +1,4 @@
-#include "comm/socket/wire.h"
+#include "comm/wire.h"
 
 #include <cerrno>
 #include <sys/socket.h>

@@ -12,7 +12,7 @@
 
 #include "base/status.h"
 #include "comm/channel.h"
-#include "comm/socket/wire.h"
+#include "comm/wire.h"
 
 namespace longspan::comm {
 

@@ -1,4 +1,4 @@
-#include "comm/socket/frame_writer.h"
+#include "comm/frame_writer.h"
 
 #include <algorithm>
 #include <array>
