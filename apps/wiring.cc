@@ -8,6 +8,7 @@
 #include "backend/cpu/peak_probe.h"
 #include "backend/reference/reference_backend.h"
 #include "comm/in_process/in_process.h"
+#include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
 #include "runtime/rank_process.h"
 
@@ -88,12 +89,12 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
   LONGSPAN_ASSIGN_OR_RETURN(links.leader,
                             comm::CreateSocketChannel(comm::FileDescriptor(descriptors.leader)));
   if (descriptors.previous >= 0) {
-    LONGSPAN_ASSIGN_OR_RETURN(links.previous,
-                              comm::CreateSocketLink(comm::FileDescriptor(descriptors.previous)));
+    LONGSPAN_ASSIGN_OR_RETURN(
+        links.previous, comm::CreateSharedMemoryLink(comm::FileDescriptor(descriptors.previous)));
   }
   if (descriptors.next >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.next,
-                              comm::CreateSocketLink(comm::FileDescriptor(descriptors.next)));
+                              comm::CreateSharedMemoryLink(comm::FileDescriptor(descriptors.next)));
   }
   if (descriptors.tokens >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.tokens,
