@@ -57,7 +57,7 @@ class DecodeSink : public engine::OutputSink {
     return true;
   }
   void OnFinish(plan::SequenceId /*sequence*/, engine::FinishReason /*reason*/,
-                const engine::SequenceTimes& /*times*/) override {
+                const engine::FinishInfo& /*info*/) override {
     finished_ = true;
   }
 

@@ -20,7 +20,7 @@ namespace {
 class FirstTokenSink : public engine::OutputSink {
  public:
   void OnFinish(plan::SequenceId /*sequence*/, engine::FinishReason reason,
-                const engine::SequenceTimes& /*times*/) override {
+                const engine::FinishInfo& /*info*/) override {
     if (reason != engine::FinishReason::kAbort) ++finished_;
   }
   size_t finished() const { return finished_; }
@@ -63,6 +63,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartBenchEngine(EngineFlags flags
                                                                const BenchLoad& load) {
   flags.max_running_requests = load.sequences;
   flags.max_queued_requests = load.sequences;
+  flags.disable_radix_cache = true;  // what is measured is to be computed
   flags.max_total_tokens =
       load.sequences * kv::PagesFor(load.tokens, flags.page_size) * flags.page_size;
   setup.context_length = load.tokens;

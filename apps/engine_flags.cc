@@ -153,6 +153,10 @@ void AddCacheFlags(CLI::App& command, EngineFlags& flags) {
       ->capture_default_str()
       ->envname("LONGSPAN_MEM_FRACTION_STATIC")
       ->group("KV cache");
+  command
+      .add_flag("--disable-radix-cache", flags.disable_radix_cache,
+                "compute every prompt as a whole, also where an earlier one began alike")
+      ->group("KV cache");
 }
 
 void AddOperationFlags(CLI::App& command, EngineFlags& flags) {

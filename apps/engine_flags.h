@@ -32,6 +32,7 @@ struct EngineFlags {
   int page_size = 64;
   std::optional<int64_t> max_total_tokens;
   double memory_fraction = 0.8;
+  bool disable_radix_cache = false;
   int64_t context_length = 0;  // 0: the model's
   int64_t max_running_requests = 64;
   int64_t max_queued_requests = 1024;

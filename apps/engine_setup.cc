@@ -121,7 +121,8 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .chunk_tokens = setup.chunk_tokens,
       .max_running = flags.max_running_requests,
       .max_queued = flags.max_queued_requests,
-      .max_returned_rows = MaxReturnedRows(setup.model.vocab_size)};
+      .max_returned_rows = MaxReturnedRows(setup.model.vocab_size),
+      .reuse_prefixes = !flags.disable_radix_cache};
   const int stages = static_cast<int>(setup.stages.size());
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(setup));
   const bool threads = placement == StagePlacement::kThreads || stages == 1;

@@ -101,10 +101,13 @@ void PrintOutputs(const GenerateFlags& flags, const GenerateSink& sink,
       fmt::print("--- {} ---\n{}\n", i, sink.outputs()[i].text);
   }
   for (const GeneratedOutput& output : sink.outputs()) {
+    const engine::FinishInfo& info = output.info;
+    const int64_t computed = output.prompt_tokens - info.cached_tokens;
     WriteMessage(fmt::format(
-        "{} prompt tokens, first token after {:.2f} s ({:.0f} tokens/s); {} tokens generated\n",
-        output.prompt_tokens, output.times.first_token_s,
-        static_cast<double>(output.prompt_tokens) / output.times.first_token_s, output.ids.size()));
+        "{} prompt tokens, {} of them cached, first token after {:.2f} s ({:.0f} tokens/s); {} "
+        "tokens generated\n",
+        output.prompt_tokens, info.cached_tokens, info.first_token_s,
+        static_cast<double>(computed) / info.first_token_s, output.ids.size()));
   }
 }
 

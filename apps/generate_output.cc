@@ -32,7 +32,7 @@ ordered_json LogprobsJson(const std::vector<engine::TokenOutput>& tokens) {
 
 ordered_json GeneratedOutput::ToJson(bool with_logprobs) const {
   const auto completion_tokens = static_cast<int64_t>(ids.size());
-  const double decode_s = times.finish_s - times.first_token_s;
+  const double decode_s = info.finish_s - info.first_token_s;
   const auto rate = [](int64_t count, double seconds) -> ordered_json {
     if (count <= 0 || seconds <= 0) return nullptr;
     return static_cast<double>(count) / seconds;
@@ -42,10 +42,10 @@ ordered_json GeneratedOutput::ToJson(bool with_logprobs) const {
       {"ids", ids},
       {"finish_reason", ReasonName(reason)},
       {"prompt_tokens", prompt_tokens},
-      {"cached_tokens", 0},
+      {"cached_tokens", info.cached_tokens},
       {"completion_tokens", completion_tokens},
-      {"ttft_s", times.first_token_s},
-      {"prefill_tokens_per_s", rate(prompt_tokens, times.first_token_s)},
+      {"ttft_s", info.first_token_s},
+      {"prefill_tokens_per_s", rate(prompt_tokens - info.cached_tokens, info.first_token_s)},
       {"decode_tokens_per_s", rate(completion_tokens - 1, decode_s)},
   };
   if (with_logprobs) json["logprobs"] = LogprobsJson(tokens);
@@ -83,7 +83,7 @@ bool GenerateSink::OnToken(plan::SequenceId sequence, const engine::TokenOutput&
 }
 
 void GenerateSink::OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
-                            const engine::SequenceTimes& times) {
+                            const engine::FinishInfo& info) {
   Stream& stream = streams_.at(sequence);
   if (stream.detokenizer && !stream.stop.matched()) {
     Emit(stream, stream.stop.Append(stream.detokenizer->Finish()));
@@ -91,7 +91,7 @@ void GenerateSink::OnFinish(plan::SequenceId sequence, engine::FinishReason reas
   }
   GeneratedOutput& output = outputs_[stream.index];
   output.reason = reason;
-  output.times = times;
+  output.info = info;
   progress_.Clear();
 }
 

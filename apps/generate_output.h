@@ -26,7 +26,7 @@ struct GeneratedOutput {
   std::vector<engine::TokenOutput> tokens;
   engine::FinishReason reason = engine::FinishReason::kAbort;
   int64_t prompt_tokens = 0;
-  engine::SequenceTimes times;
+  engine::FinishInfo info;
 
   // The entry of `outputs` in the JSON; with_logprobs adds those of every token.
   nlohmann::ordered_json ToJson(bool with_logprobs) const;
@@ -53,7 +53,7 @@ class GenerateSink : public engine::OutputSink {
   void OnPrefill(plan::SequenceId sequence, int64_t done, int64_t total) override;
   bool OnToken(plan::SequenceId sequence, const engine::TokenOutput& token) override;
   void OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
-                const engine::SequenceTimes& times) override;
+                const engine::FinishInfo& info) override;
 
   const std::vector<GeneratedOutput>& outputs() const { return outputs_; }
 

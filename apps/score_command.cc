@@ -81,7 +81,7 @@ class ScoreSink : public engine::OutputSink {
     hidden_.at(static_cast<size_t>(depth)) = std::move(values);
   }
   void OnFinish(plan::SequenceId /*sequence*/, engine::FinishReason /*reason*/,
-                const engine::SequenceTimes& /*times*/) override {
+                const engine::FinishInfo& /*info*/) override {
     progress_.Clear();
   }
 

@@ -122,6 +122,7 @@ base::Status Engine::TakeResult() {
 void Engine::Commit(const plan::StepPlan& plan, plan::StepResult result) {
   std::sort(result.rows.begin(), result.rows.end(),
             [](const plan::RowResult& a, const plan::RowResult& b) { return a.slot < b.slot; });
+  scheduler_.OnComputed(plan);
   CommitHidden(plan, std::move(result.hidden));
   CommitPrefill(plan);
   for (plan::RowResult& row : result.rows) CommitRow(plan, std::move(row));
@@ -185,9 +186,10 @@ void Engine::CommitToken(Sequence& sequence, plan::RowResult row) {
 
 void Engine::Finish(Sequence& sequence, FinishReason reason) {
   const std::unique_ptr<Sequence> retired = scheduler_.Retire(sequence.id);
-  retired->sink->OnFinish(
-      retired->id, reason,
-      {.first_token_s = retired->first_token_s, .finish_s = SecondsSince(retired->submitted)});
+  retired->sink->OnFinish(retired->id, reason,
+                          {.first_token_s = retired->first_token_s,
+                           .finish_s = SecondsSince(retired->submitted),
+                           .cached_tokens = retired->cached_tokens});
 }
 
 double Engine::SecondsSince(base::Clock::Duration begin) const {

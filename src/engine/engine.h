@@ -49,7 +49,7 @@ class Engine {
 
   const RequestLimits& limits() const { return limits_; }
   const runtime::GroupInfo& group_info() const { return group_->info(); }
-  const kv::PagePool& pool() const { return scheduler_.pool(); }
+  const PageLedger& pages() const { return scheduler_.pages(); }
 
  private:
   // A plan that some stage has not reported yet.

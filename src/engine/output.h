@@ -28,10 +28,11 @@ struct ScoreOutput {
   std::vector<float> logits;
 };
 
-// Seconds since the request was submitted, on the engine's clock.
-struct SequenceTimes {
+// How a sequence went. Seconds are since its request was submitted, on the engine's clock.
+struct FinishInfo {
   double first_token_s = 0;  // or the end of the prompt where no token was asked for
   double finish_s = 0;
+  int64_t cached_tokens = 0;  // of the prompt: not computed, since an earlier sequence had them
 };
 
 // One computed slice of a step, with what each stage says of the step's time.
@@ -65,7 +66,7 @@ class OutputSink {
   // False ends the sequence here (a stop string was found).
   virtual bool OnToken(plan::SequenceId /*sequence*/, const TokenOutput& /*token*/) { return true; }
   virtual void OnFinish(plan::SequenceId /*sequence*/, FinishReason /*reason*/,
-                        const SequenceTimes& /*times*/) {}
+                        const FinishInfo& /*info*/) {}
 };
 
 }  // namespace longspan::engine

@@ -25,7 +25,9 @@ bool CanDecode(const Sequence& sequence, bool with_prefill) {
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, int64_t pages, int page_size)
-    : options_(options), chunks_{options.chunk_tokens}, pool_(pages, page_size) {}
+    : options_(options),
+      chunks_{options.chunk_tokens},
+      pages_(pages, page_size, options.reuse_prefixes) {}
 
 base::Status Scheduler::Enqueue(std::unique_ptr<Sequence> sequence, const RequestLimits& limits) {
   if (static_cast<int64_t>(queued_.size()) >= options_.max_queued)
@@ -34,17 +36,15 @@ base::Status Scheduler::Enqueue(std::unique_ptr<Sequence> sequence, const Reques
         "--max-queued-requests",
         queued_.size());
   sequence->output_limit = OutputLimit(sequence->request, limits);
-  sequence->scheduled = sequence->request.synthetic_prefix;
-  const int64_t pages = kv::PagesFor(CachedPositions(sequence->request, limits), pool_.page_size());
+  const int64_t pages =
+      kv::PagesFor(CachedPositions(sequence->request, limits), pages_.pool().page_size());
   queued_.push_back({std::move(sequence), pages});
   return base::OkStatus();
 }
 
 void Scheduler::Admit() {
   while (!queued_.empty() && static_cast<int64_t>(running_.size()) < options_.max_running) {
-    auto pages = pool_.Acquire(queued_.front().pages);
-    if (!pages.ok()) return;
-    queued_.front().sequence->pages = std::move(*pages);
+    if (!pages_.Reserve(*queued_.front().sequence, queued_.front().pages)) return;
     running_.push_back(std::move(queued_.front().sequence));
     queued_.pop_front();
   }
@@ -108,7 +108,7 @@ void Scheduler::Announce(Sequence& sequence, plan::Slice& slice, plan::StepPlan&
     plan.started.push_back(std::move(start));
     sequence.started = true;
   }
-  const auto needed = static_cast<size_t>(kv::PagesFor(slice.end(), pool_.page_size()));
+  const auto needed = static_cast<size_t>(kv::PagesFor(slice.end(), pages_.pool().page_size()));
   for (; sequence.pages_announced < needed; ++sequence.pages_announced)
     slice.new_pages.push_back(sequence.pages[sequence.pages_announced]);
 }
@@ -139,6 +139,11 @@ void Scheduler::AddSample(Sequence& sequence, int64_t position, plan::StepPlan& 
   sequence.pending.push_back(plan::TokenSource::Sampled(plan.number, slot));
 }
 
+void Scheduler::OnComputed(const plan::StepPlan& plan) {
+  for (const plan::Slice& slice : plan.slices)
+    if (Sequence* sequence = Find(slice.sequence)) pages_.OnComputed(*sequence, slice.end());
+}
+
 Sequence* Scheduler::Find(plan::SequenceId id) {
   for (const auto& sequence : running_)
     if (sequence->id == id) return sequence.get();
@@ -153,7 +158,7 @@ std::unique_ptr<Sequence> Scheduler::Retire(plan::SequenceId id) {
   if (running != running_.end()) {
     std::unique_ptr<Sequence> sequence = std::move(*running);
     running_.erase(running);
-    pool_.Release(sequence->pages);
+    pages_.Release(*sequence);
     if (sequence->started) released_.push_back(id);
     return sequence;
   }

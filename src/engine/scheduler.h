@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "engine/page_ledger.h"
 #include "engine/sequence.h"
-#include "kv/page_pool.h"
 #include "plan/chunk_plan.h"
 #include "plan/step_plan.h"
 
@@ -21,13 +21,15 @@ struct SchedulerOptions {
   int64_t max_queued = 1024;
   int64_t max_returned_rows =
       INT64_MAX;  // prompt rows of a step whose logits go back to the leader
+  bool reuse_prefixes = true;
 };
 
 // Admission and the choice of slices. Decides from its own state only: no clock, no I/O, so that
 // the same calls give the same plans.
 //
 // Rules: sequences are admitted in the order they came, each when the pages for its prompt and
-// whole output are reserved. A step takes one row of every sequence that can decode, then chunks of
+// whole output are reserved; the first ones may hold a cached prefix, which is not computed again.
+// A step takes one row of every sequence that can decode, then chunks of
 // prompts in the order of admission until the budget is spent. The chunks of one prompt follow each
 // other without waiting for results; a step with chunks takes only decode rows whose token is
 // committed, so that no chunk waits for the last stage.
@@ -42,6 +44,10 @@ class Scheduler {
   // The next plan, or nothing where all that could run waits for results.
   std::optional<plan::StepPlan> Next();
 
+  // The plan is computed on every stage. Call it before the plan's tokens are committed, since a
+  // sequence may end with them.
+  void OnComputed(const plan::StepPlan& plan);
+
   // A sequence that is queued or running; null for others.
   Sequence* Find(plan::SequenceId id);
 
@@ -50,7 +56,7 @@ class Scheduler {
   std::unique_ptr<Sequence> Retire(plan::SequenceId id);
 
   bool idle() const { return queued_.empty() && running_.empty(); }
-  const kv::PagePool& pool() const { return pool_; }
+  const PageLedger& pages() const { return pages_; }
   std::vector<plan::SequenceId> Ids() const;
 
   // Rows that a plan may have at most.
@@ -72,7 +78,7 @@ class Scheduler {
 
   SchedulerOptions options_;
   plan::FixedChunks chunks_;
-  kv::PagePool pool_;
+  PageLedger pages_;
   std::deque<Queued> queued_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in the order of admission
   std::vector<plan::SequenceId> released_;          // for the next plan to tell

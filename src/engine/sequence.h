@@ -9,6 +9,7 @@
 #include "engine/output.h"
 #include "engine/request.h"
 #include "kv/page_pool.h"
+#include "kv/prefix_tree.h"
 #include "plan/step_plan.h"
 
 namespace longspan::engine {
@@ -24,8 +25,12 @@ struct Sequence {
 
   int64_t output_limit = 0;
   std::vector<kv::PageId> pages;  // for all positions, reserved at admission
-  size_t pages_announced = 0;     // how many of them plans have told the ranks
+  kv::PrefixTree::Cursor prefix;  // how far they are cached, for others too
+  int64_t cached_tokens = 0;      // positions that were cached at admission
+  int64_t reserve_again_at = 0;   // see PageLedger::Reserve
+  size_t pages_announced = 0;     // how many of its pages plans have told the ranks
   int64_t scheduled = 0;          // rows of positions below this are computed or in flight
+  int64_t computed = 0;           // rows of positions below this are computed on every stage
   bool started = false;           // a plan has told the ranks of it
 
   std::vector<int32_t> output;  // committed tokens

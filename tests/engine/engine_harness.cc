@@ -21,6 +21,9 @@ class ScoreSink : public engine::OutputSink {
     if (scores.hidden.size() <= static_cast<size_t>(depth)) scores.hidden.resize(depth + 1);
     scores.hidden[depth] = std::move(values);
   }
+  void OnFinish(plan::SequenceId, engine::FinishReason, const engine::FinishInfo& info) override {
+    scores.cached_tokens = info.cached_tokens;
+  }
 
   Scores scores;
 };
@@ -34,8 +37,9 @@ class GenerateSink : public engine::OutputSink {
     return true;
   }
   void OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
-                const engine::SequenceTimes&) override {
+                const engine::FinishInfo& info) override {
     outputs.at(index.at(sequence)).reason = reason;
+    outputs.at(index.at(sequence)).cached_tokens = info.cached_tokens;
   }
 
   std::vector<Generated> outputs;
@@ -77,6 +81,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.deterministic = layout.deterministic;
   flags.max_total_tokens = layout.max_total_tokens;
   flags.max_running_requests = layout.max_running;
+  flags.disable_radix_cache = !layout.reuse_prefixes;
   const auto setup = apps::ResolveSetup(flags);
   LONGSPAN_CHECK(setup.ok(), "{}", setup.status().message());
   auto engine = apps::StartEngine(flags, *setup, apps::StagePlacement::kThreads);

@@ -25,6 +25,7 @@ struct Layout {
   bool deterministic = false;
   int64_t max_total_tokens = 1 << 15;
   int64_t max_running = 64;
+  bool reuse_prefixes = true;
 
   std::string ToString() const;
 };
@@ -59,6 +60,7 @@ struct Scores {
   std::vector<std::vector<float>> logits;  // by position
   std::vector<double> next_logprobs;       // by position
   std::vector<std::vector<float>> hidden;  // by depth, of the last position
+  int64_t cached_tokens = 0;
 };
 Scores Score(engine::Engine& engine, const std::vector<int32_t>& ids,
              std::vector<int64_t> positions);
@@ -68,6 +70,7 @@ struct Generated {
   std::vector<int32_t> ids;
   std::vector<float> logprobs;
   engine::FinishReason reason = engine::FinishReason::kAbort;
+  int64_t cached_tokens = 0;
 };
 std::vector<Generated> Generate(engine::Engine& engine, std::vector<engine::Request> requests);
 Generated Generate(engine::Engine& engine, engine::Request request);

@@ -115,7 +115,7 @@ class Sink : public engine::OutputSink {
     return true;
   }
   void OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
-                const engine::SequenceTimes& /*times*/) override {
+                const engine::FinishInfo& /*info*/) override {
     EXPECT_EQ(reasons.count(sequence.value), 0u) << "finished twice";
     reasons[sequence.value] = reason;
   }
@@ -188,7 +188,7 @@ class FaultsTest : public ::testing::Test {
       EXPECT_FALSE(status.message().empty()) << what;
       EXPECT_EQ(status.message().find('\n'), std::string::npos) << status.message();
     }
-    EXPECT_EQ((*engine)->pool().free_pages(), (*engine)->pool().pages()) << what;
+    EXPECT_EQ((*engine)->pages().in_use(), 0) << what;
     return status.ok();
   }
 

@@ -21,7 +21,7 @@ TEST(GenerationTest, GreedyIdsAreTheReferences) {
         *engine, {.prompt = golden.ids, .max_tokens = static_cast<int64_t>(golden.greedy.size())});
     EXPECT_EQ(output.ids, golden.greedy) << golden.name;
   }
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
 }
 
 // Sequences of different lengths, together and alone, in any layout: the same tokens on the
@@ -41,7 +41,7 @@ TEST(GenerationTest, CompanyDoesNotChangeASequence) {
     const auto together = Generate(*engine, requests);
     for (size_t i = 0; i < requests.size(); ++i)
       EXPECT_EQ(together[i].ids, alone[i]) << i << ' ' << layout.ToString();
-    EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages()) << layout.ToString();
+    EXPECT_EQ(engine->pages().in_use(), 0) << layout.ToString();
   }
 }
 
@@ -60,7 +60,7 @@ TEST(GenerationTest, EndsAtStopTokensAndLimits) {
       {.prompt = prompt, .max_tokens = 12, .stop_tokens = {stop}, .ignore_end_tokens = true});
   EXPECT_EQ(stopped.reason, FinishReason::kStop);
   EXPECT_EQ(stopped.ids, std::vector<int32_t>(whole.ids.begin(), whole.ids.begin() + first + 1));
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
 }
 
 TEST(GenerationTest, ASeedRepeatsItsChoicesInAnyLayoutAndCompany) {
@@ -105,7 +105,7 @@ TEST(GenerationTest, MoreSequencesThanPagesAreServedInTurn) {
     requests.push_back(
         {.prompt = RandomIds(50 + i, 320, i), .max_tokens = 6, .ignore_end_tokens = true});
   for (const auto& output : Generate(*engine, requests)) EXPECT_EQ(output.ids.size(), 6u);
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
 }
 
 // Stage 0 hears of every token, also of those that no later plan refers to: more than a channel
@@ -114,7 +114,7 @@ TEST(GenerationTest, ThousandsOfSingleTokensPassThroughTwoStages) {
   const auto engine = Start(ModelFolder("rand-llama"), {.stages = 2});
   const engine::Request request = {.prompt = {1}, .max_tokens = 1, .ignore_end_tokens = true};
   for (int i = 0; i < 4200; ++i) Generate(*engine, request);
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
 }
 
 // Aborts its own sequence while a token of it is being delivered.
@@ -124,7 +124,7 @@ class AbortingSink : public engine::OutputSink {
     if (++tokens == 2) engine->Abort(sequence);
     return true;
   }
-  void OnFinish(plan::SequenceId, FinishReason why, const engine::SequenceTimes&) override {
+  void OnFinish(plan::SequenceId, FinishReason why, const engine::FinishInfo&) override {
     reason = why;
   }
 

@@ -31,7 +31,7 @@ TEST(RefusalTest, BadRequestsGetOneSentence) {
   EXPECT_THAT(refused({.prompt = {1, 2}, .max_tokens = 0, .score_positions = {1, 0}}),
               HasSubstr("ascending"));
   EXPECT_TRUE(engine->RunUntilIdle().ok());
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
 }
 
 // Ends its sequence, or all of the engine's, at a chosen token.
@@ -42,7 +42,7 @@ class AbortingSink : public engine::OutputSink {
     return tokens < 5 || sequence == other;
   }
   void OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
-                const engine::SequenceTimes&) override {
+                const engine::FinishInfo&) override {
     reasons[sequence.value] = reason;
   }
 
@@ -62,7 +62,7 @@ TEST(RefusalTest, AnAbortInTheMiddleFreesItsPages) {
   ASSERT_TRUE(engine->RunUntilIdle().ok());
   EXPECT_EQ(sink.reasons[first.value], engine::FinishReason::kStop);
   EXPECT_EQ(sink.reasons[sink.other.value], engine::FinishReason::kAbort);
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
   // The engine goes on.
   EXPECT_EQ(Generate(*engine, {.prompt = {1, 2, 3}, .max_tokens = 4, .ignore_end_tokens = true})
                 .ids.size(),
