@@ -153,6 +153,30 @@ TEST(GenerateTest, SeveralPromptsTogetherAndOneAfterAnother) {
   EXPECT_THAT(text, HasSubstr("--- 1 ---\nThe secret number of Benedick is 28792.\n"));
 }
 
+TEST(GenerateTest, ASecondTurnBeginsBehindTheFirst) {
+  const TemporaryFolder folder;
+  const json golden = GoldenCase("needle300");
+  json second = golden["ids"];
+  for (const char* part : {"greedy", "ids"})
+    second.insert(second.end(), golden[part].begin(), golden[part].end());
+  const std::string file = folder.Write("ids.json", json{golden["ids"], second}.dump());
+  std::vector<std::string> flags = {"--ids-file", file,  "--max-tokens", "32",
+                                    "--pp-size",  "2",   "--page-size",  "16",
+                                    "--dtype",    "f32", "--sequential", "--chunked-prefill-size",
+                                    "100"};
+  const json outputs = GenerateJson(flags)["outputs"];
+  EXPECT_EQ(outputs[0]["cached_tokens"], 0);
+  EXPECT_EQ(outputs[0]["ids"], golden["greedy"]);
+  // All but the answer's last token, in whole pages.
+  const auto computed = static_cast<int64_t>(golden["ids"].size() + golden["greedy"].size()) - 1;
+  EXPECT_EQ(outputs[1]["cached_tokens"], computed / 16 * 16);
+  EXPECT_EQ(outputs[1]["prompt_tokens"], second.size());
+  flags.emplace_back("--disable-radix-cache");
+  const json without = GenerateJson(flags)["outputs"];
+  EXPECT_EQ(without[1]["cached_tokens"], 0);
+  EXPECT_EQ(without[1]["ids"], outputs[1]["ids"]);
+}
+
 TEST(GenerateTest, EndsBeforeAStopString) {
   const TemporaryFolder folder;
   const std::string file = folder.Write("ids.json", GoldenCase("needle300")["ids"].dump());
