@@ -17,9 +17,17 @@ namespace longspan::comm {
 // straight from the sender's memory to the receiver's: one that nobody has posted a receive for
 // stays with its sender and holds up no other.
 //
-// Any number of transfers may be in flight. Posting never waits for the peer. A number may be used
-// again after its transfer is done on both sides; posting it while one of that number and direction
-// is pending at this end is a programmer's mistake. All members may be called from any thread.
+// Any number of transfers may be in flight. Posting never waits for the peer, and between processes
+// costs the caller a few microseconds: it copies at most a small message (16 KiB) into the kernel.
+// A number may be used again after its transfer is done on both sides; posting it while one of that
+// number and direction is pending at this end is a programmer's mistake. All members may be called
+// from any thread.
+//
+// A message cannot get lost on its way while both ends live: every transport rests on a stream or
+// on memory. So one that does not come was never sent, and an end cannot tell that from one that is
+// posted late: numbers may come in any order, and a peer may compute for minutes. A transfer has
+// therefore no time limit of its own. Whoever must not wait for ever waits with Transfer::WaitFor
+// and then closes the link (ranks: the watchdog of plans), which ends everything that is pending.
 //
 // A transfer ends with ok, with DataLoss where the two sizes differ (on both sides; the link goes
 // on) or where the connection carried something else than messages, or with Unavailable where the

@@ -17,7 +17,8 @@ base::Status ReadFully(int fd, std::span<std::byte> bytes, base::Status (*at_end
       filled += static_cast<size_t>(count);
     } else if (count == 0 || errno == ECONNRESET) {
       return filled == 0 ? at_end() : ClosedInsideMessage();
-    } else if (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH) {
+    } else if (errno == ETIMEDOUT || errno == EHOSTUNREACH || errno == ENETUNREACH ||
+               errno == EHOSTDOWN || errno == ENETDOWN) {
       return base::Unavailable("the network connection to the peer was lost");
     } else if (errno != EINTR) {
       return base::SystemError(errno, "read from the peer's socket");

@@ -17,10 +17,11 @@ enum class FrameKind : uint16_t {
   kMessage = 3,  // link: message `number` follows; only after its kReady, and of that size
   kRefused =
       4,  // link: message `number` has `size` bytes and is not sent, since the buffer differs
+  kGreeting = 5,  // the first frame each way of a TCP connection; `size` bytes follow
   // Only where the payloads of large messages go through shared memory (comm/shared_memory):
-  kMemory = 5,  // the first frame: `size` bytes of memory are passed with it; no payload
-  kPiece = 6,   // in place of kMessage: the next `size` bytes of it lie in the memory
-  kFreed = 7,   // the next `size` bytes of the receiver's memory are read and free again
+  kMemory = 6,  // the first frame each way: `size` bytes of memory are passed with it; no payload
+  kPiece = 7,   // in place of kMessage: the next `size` bytes of it lie in the memory
+  kFreed = 8,   // the next `size` bytes of the receiver's memory are read and free again
 };
 
 struct FrameHeader {

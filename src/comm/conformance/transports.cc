@@ -2,32 +2,30 @@
 
 #include <algorithm>
 #include <cstring>
-#include <netinet/in.h>
 #include <random>
-#include <sys/socket.h>
+#include <thread>
 #include <utility>
 
 #include "comm/fault/fault.h"
 #include "comm/in_process/in_process.h"
 #include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
+#include "comm/socket/tcp.h"
 
 namespace longspan::comm {
 namespace {
 
+// As two hosts connect.
 std::pair<FileDescriptor, FileDescriptor> TcpPair() {
-  FileDescriptor listener(::socket(AF_INET, SOCK_STREAM, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  EXPECT_EQ(::bind(listener.get(), generic, size), 0);
-  EXPECT_EQ(::listen(listener.get(), 1), 0);
-  EXPECT_EQ(::getsockname(listener.get(), generic, &size), 0);
-  FileDescriptor first(::socket(AF_INET, SOCK_STREAM, 0));
-  EXPECT_EQ(::connect(first.get(), generic, size), 0);
-  return {std::move(first), FileDescriptor(::accept(listener.get(), nullptr, nullptr))};
+  const std::chrono::seconds timeout(10);
+  auto listener = std::move(TcpListener::Listen({"127.0.0.1", 0}).value());
+  auto first = std::move(ConnectTcp(listener.address(), timeout, timeout).value());
+  auto second = std::move(listener.Accept(timeout, timeout).value());
+  const Greeting greeting = {"1.0", "a test", {{"model", "m"}}};
+  std::thread other([&] { EXPECT_TRUE(ExchangeGreetings(first, greeting, timeout).ok()); });
+  EXPECT_TRUE(ExchangeGreetings(second, greeting, timeout).ok());
+  other.join();
+  return {std::move(first), std::move(second)};
 }
 
 Transport InProcess() { return {"InProcess", CreateInProcessLinkPair, CreateInProcessChannelPair}; }

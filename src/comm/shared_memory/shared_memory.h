@@ -1,4 +1,19 @@
 // Links between two processes of one host, through memory that both have mapped.
+//
+// The bytes of a large message go sender -> ring -> receiver, in pieces, so that the peer copies
+// one out while the next is copied in. Everything else goes over the socket beside it: which
+// buffers are posted, which pieces are there and which are read, small messages whole (up to 16
+// KiB: two copies through the kernel cost less than a change of thread), and the news of a peer
+// that has died. So the memory holds no control words that a broken peer could spoil, a wake-up is
+// the socket's, and nobody spins: a rank's core belongs to its computing thread.
+//
+// Measured between two processes on two cores against the same link over AF_UNIX alone (median of
+// one way; streaming; processor time of the sender): 1 MiB 112 us, 4 to 7 GB/s, 80 us against 190
+// us, 2.4 to 3.3 GB/s, 120 us; 16 MiB, where the memory itself sets the pace, 7.3 ms, 1.5 ms
+// against 9.1 ms, 2.4 ms; 4 KiB alike, 16 us. To read straight from the sender's memory
+// (process_vm_readv) copies once and not twice, but took longer for 1 MiB (95 us against 63 us
+// without the link's own work), since it pins every page and the two copies overlap; it took the
+// same processor time, and hosts often forbid it between siblings.
 #pragma once
 
 #include <cstddef>
