@@ -42,7 +42,7 @@ class PrefixReuseTest : public ::testing::Test {
 
   // Makes the next plan and, as the engine does, commits it; every token sampled is `token`.
   plan::StepPlan Step(int32_t token = 7) {
-    const plan::StepPlan plan = scheduler_.Next().value();
+    plan::StepPlan plan = scheduler_.Next().value();
     Commit(plan, token);
     return plan;
   }
