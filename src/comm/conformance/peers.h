@@ -2,10 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <functional>
 #include <iterator>
-#include <signal.h>
 #include <span>
 #include <sys/socket.h>
 #include <sys/wait.h>
