@@ -7,13 +7,14 @@
 // that has died. So the memory holds no control words that a broken peer could spoil, a wake-up is
 // the socket's, and nobody spins: a rank's core belongs to its computing thread.
 //
-// Measured between two processes on two cores against the same link over AF_UNIX alone (median of
-// one way; streaming; processor time of the sender): 1 MiB 112 us, 4 to 7 GB/s, 80 us against 190
-// us, 2.4 to 3.3 GB/s, 120 us; 16 MiB, where the memory itself sets the pace, 7.3 ms, 1.5 ms
-// against 9.1 ms, 2.4 ms; 4 KiB alike, 16 us. To read straight from the sender's memory
-// (process_vm_readv) copies once and not twice, but took longer for 1 MiB (95 us against 63 us
-// without the link's own work), since it pins every page and the two copies overlap; it took the
-// same processor time, and hosts often forbid it between siblings.
+// Measured between two processes on two cores that others used as well, against the same link over
+// AF_UNIX alone. One way, the best and the median; the sender's processor time for a message:
+//   4 KiB    11 us, 16 us;   7 us       against  11 us, 16 us;    7 us
+//   1 MiB    92 us, 120 us;  65 us      against  168 us, 180 us;  112 us
+//   16 MiB   2.2 ms best;    1.3 ms     against  3.6 ms best;     2.3 ms
+// To read straight from the sender's memory (process_vm_readv) copies once and not twice, but took
+// longer in a bare trial (1 MiB: 92 us against 62 us), since it pins every page and the two copies
+// overlap; it took the same processor time, and hosts often forbid it between siblings.
 #pragma once
 
 #include <cstddef>
