@@ -9,7 +9,7 @@
 //
 // Measured between two processes on two cores that others used as well, against the same link over
 // AF_UNIX alone. One way, the best and the median; the sender's processor time for a message:
-//   4 KiB    11 us, 16 us;   7 us       against  11 us, 16 us;    7 us
+//   4 KiB    12 us, 16 us;   7 us       against  11 us, 16 us;    7 us
 //   1 MiB    92 us, 120 us;  65 us      against  168 us, 180 us;  112 us
 //   16 MiB   2.2 ms best;    1.3 ms     against  3.6 ms best;     2.3 ms
 // To read straight from the sender's memory (process_vm_readv) copies once and not twice, but took
