@@ -126,6 +126,7 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
       .add_option("--max-decode-stall-ms", flags.max_decode_stall_ms,
                   "bound on a chunk's time while others decode [off]")
       ->type_name("MS")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31))
       ->group("Scheduling");
 }
 
@@ -190,8 +191,6 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::Unimplemented("only --chunk-policy fixed is built yet");
   if (flags.nodes != 1 || flags.node_rank != 0)
     return base::Unimplemented("several hosts are not built yet: use --nnodes 1 --node-rank 0");
-  if (flags.max_decode_stall_ms)
-    return base::Unimplemented("--max-decode-stall-ms is not built yet");
   if (flags.watchdog_timeout) return base::Unimplemented("--watchdog-timeout is not built yet");
   if (flags.peer_timeout) return base::Unimplemented("--peer-timeout is not built yet");
   if (!flags.trace_out.empty()) return base::Unimplemented("--trace-out is not built yet");

@@ -1,6 +1,7 @@
 #include "apps/engine_setup.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "apps/model_location.h"
 #include "apps/wiring.h"
@@ -41,6 +42,11 @@ base::Status CheckWeightsFit(const EngineSetup& setup) {
 tensor::DType ParseDType(const std::string& name, tensor::DType automatic) {
   if (name == "f32") return tensor::DType::kF32;
   return name == "bf16" ? tensor::DType::kBf16 : automatic;
+}
+
+std::optional<double> DecodeStallSeconds(const EngineFlags& flags) {
+  if (!flags.max_decode_stall_ms) return std::nullopt;
+  return static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
 }
 
 base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
@@ -122,7 +128,8 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_running = flags.max_running_requests,
       .max_queued = flags.max_queued_requests,
       .max_returned_rows = MaxReturnedRows(setup.model.vocab_size),
-      .reuse_prefixes = !flags.disable_radix_cache};
+      .reuse_prefixes = !flags.disable_radix_cache,
+      .max_decode_stall_s = DecodeStallSeconds(flags)};
   const int stages = static_cast<int>(setup.stages.size());
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(setup));
   const bool threads = placement == StagePlacement::kThreads || stages == 1;

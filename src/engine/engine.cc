@@ -23,6 +23,19 @@ bool WantsHidden(const plan::StepPlan& plan) {
                      [](const plan::LogitsRow& row) { return row.return_hidden; });
 }
 
+SchedulerOptions WithStages(SchedulerOptions options, int stages) {
+  options.stages = stages;
+  return options;
+}
+
+// How long the slowest stage worked on the step, waits for others not counted.
+double BusySeconds(const StepRecord& record) {
+  int64_t busy = 0;
+  for (const plan::StageTiming& stage : record.stages)
+    busy = std::max(busy, stage.end - stage.start - stage.wait);
+  return base::Seconds(base::Clock::Duration(busy));
+}
+
 }  // namespace
 
 Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options,
@@ -34,7 +47,8 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
               .context_length = options_.context_length,
               .capacity_tokens = group_->info().capacity_tokens(),
               .page_size = group_->info().page_size},
-      scheduler_(options_.scheduler, group_->info().pages, group_->info().page_size),
+      scheduler_(WithStages(options_.scheduler, group_->stages()), group_->info().pages,
+                 group_->info().page_size),
       log_(base::Log("engine")) {}
 
 base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
@@ -67,7 +81,7 @@ base::Status Engine::RunUntilIdle() {
 
 base::Status Engine::FillWindow() {
   while (uncommitted_ < runtime::PlansInFlight(group_->stages())) {
-    std::optional<plan::StepPlan> plan = scheduler_.Next();
+    std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return base::OkStatus();
     if (log_.should_log(spdlog::level::trace)) log_.trace("{}", plan::ToText(*plan));
     LONGSPAN_RETURN_IF_ERROR(group_->Submit(*plan));
@@ -78,7 +92,7 @@ base::Status Engine::FillWindow() {
     for (const plan::Slice& slice : step.plan.slices) {
       const Sequence* sequence = scheduler_.Find(slice.sequence);
       step.record.slices.push_back(
-          {slice.sequence, slice.begin, slice.end(), slice.begin < sequence->prompt_length()});
+          {slice.sequence, slice.begin, slice.end(), slice.begin < sequence->prefill_length()});
     }
     in_flight_.push_back(std::move(step));
     ++uncommitted_;
@@ -113,6 +127,7 @@ base::Status Engine::TakeResult() {
     Commit(step->plan, std::move(step->result));
   }
   while (!in_flight_.empty() && in_flight_.front().reported == group_->stages()) {
+    scheduler_.OnMeasured(in_flight_.front().plan, BusySeconds(in_flight_.front().record));
     if (observer_) observer_(in_flight_.front().record);
     in_flight_.pop_front();
   }
@@ -148,7 +163,8 @@ void Engine::CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRo
 void Engine::CommitPrefill(const plan::StepPlan& plan) {
   for (const plan::Slice& slice : plan.slices) {
     Sequence* sequence = scheduler_.Find(slice.sequence);
-    if (sequence == nullptr || slice.begin >= sequence->prompt_length()) continue;
+    if (sequence == nullptr || slice.begin >= sequence->prompt_length() || sequence->resumed())
+      continue;
     sequence->sink->OnPrefill(slice.sequence, slice.end(), sequence->prompt_length());
   }
 }

@@ -17,14 +17,18 @@ class PageLedger {
   // Without `reuse_prefixes` no page outlives its sequence.
   PageLedger(int64_t pages, int page_size, bool reuse_prefixes);
 
-  // Gives the sequence `pages` pages: first those of the longest cached prefix of its prompt that
-  // ends before the first row it needs, then free ones, for which it evicts what was used least
-  // recently. Sets cached_tokens, scheduled and computed behind the prefix.
+  // Gives the sequence `pages` pages: first those of the longest cached prefix of its known tokens
+  // that ends before the first row it needs, then free ones, for which it evicts what was used
+  // least recently. `left` pages stay available. Sets scheduled, computed and prefill_begin behind
+  // the prefix.
   //
   // False, with nothing taken, where pages are missing: a sequence that waits holds none, so that
   // no two can lock each other out. Asking again costs nothing until so many pages have become
-  // available or cached that it could succeed.
-  bool Reserve(Sequence& sequence, int64_t pages);
+  // available or cached that it could succeed; O(new pages) each, all in all.
+  bool Reserve(Sequence& sequence, int64_t pages, int64_t left);
+
+  // One more page, evicting if it must; false where there is none.
+  bool Grow(Sequence& sequence);
 
   // Positions below `end` are computed, on every stage: publishes the pages that they fill, as far
   // as their tokens are known. O(new pages).
@@ -43,6 +47,9 @@ class PageLedger {
 
  private:
   bool ReusesPrefixes(const Sequence& sequence) const;
+  bool MayReserve(const Sequence& sequence, int64_t pages, int64_t usable) const;
+  void Match(Sequence& sequence);
+  void Take(Sequence& sequence, int64_t pages);
   std::span<const int32_t> PageTokens(const Sequence& sequence, int64_t page);
 
   bool reuse_prefixes_;

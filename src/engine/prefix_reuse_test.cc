@@ -70,7 +70,7 @@ class PrefixReuseTest : public ::testing::Test {
     Sequence sequence;
     sequence.request.prompt = prompt;
     EXPECT_TRUE(
-        pages.Reserve(sequence, kv::PagesFor(static_cast<int64_t>(prompt.size()), kPageSize)));
+        pages.Reserve(sequence, kv::PagesFor(static_cast<int64_t>(prompt.size()), kPageSize), 0));
     return sequence.cached_tokens;
   }
 

@@ -1,6 +1,7 @@
 #include "engine/scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace longspan::engine {
 namespace {
@@ -9,134 +10,139 @@ namespace {
 // that the first stage has its next row before the leader has heard of the last token.
 constexpr size_t kSamplesInFlight = 2;
 
-bool CanDecode(const Sequence& sequence, bool with_prefill) {
-  if (sequence.in_prefill() || sequence.output_limit == 0) return false;
-  const int64_t next_output = sequence.scheduled - sequence.prompt_length();
-  const auto committed = static_cast<int64_t>(sequence.output.size());
-  const auto known = committed + static_cast<int64_t>(sequence.pending.size());
-  if (next_output >= known || next_output + 1 >= sequence.output_limit ||
-      sequence.pending.size() >= kSamplesInFlight)
-    return false;
-  // A chunk is not to wait for the last stage, which has a token of a plan in flight still to
-  // sample.
-  return !with_prefill || next_output < committed;
+// At most this share of the decodes waits for pages before one is preempted.
+constexpr int64_t kWaitingShare = 4;
+
+bool WantsRows(const Sequence& sequence) {
+  return sequence.group >= 0 && sequence.scheduled < sequence.positions();
+}
+
+bool HasPage(const Sequence& sequence, int page_size) {
+  return sequence.scheduled < static_cast<int64_t>(sequence.pages.size()) * page_size;
 }
 
 }  // namespace
 
 Scheduler::Scheduler(const SchedulerOptions& options, int64_t pages, int page_size)
     : options_(options),
-      chunks_{options.chunk_tokens},
-      pages_(pages, page_size, options.reuse_prefixes) {}
+      pages_(pages, page_size, options.reuse_prefixes),
+      queue_(pages, page_size),
+      chunks_({.chunk_tokens = options.chunk_tokens,
+               .max_returned_rows = options.max_returned_rows,
+               .max_decode_stall_s = options.max_decode_stall_s}),
+      groups_(options.stages) {}
 
 base::Status Scheduler::Enqueue(std::unique_ptr<Sequence> sequence, const RequestLimits& limits) {
-  if (static_cast<int64_t>(queued_.size()) >= options_.max_queued)
+  if (queue_.size() >= options_.max_queued)
     return base::ResourceExhausted(
         "{} requests are waiting already: try again later, or raise "
         "--max-queued-requests",
-        queued_.size());
+        queue_.size());
   sequence->output_limit = OutputLimit(sequence->request, limits);
-  const int64_t pages =
-      kv::PagesFor(CachedPositions(sequence->request, limits), pages_.pool().page_size());
-  queued_.push_back({std::move(sequence), pages});
+  sequences_.emplace(sequence->id, sequence.get());
+  queue_.Push(std::move(sequence));
   return base::OkStatus();
 }
 
 void Scheduler::Admit() {
-  while (!queued_.empty() && static_cast<int64_t>(running_.size()) < options_.max_running) {
-    if (!pages_.Reserve(*queued_.front().sequence, queued_.front().pages)) return;
-    running_.push_back(std::move(queued_.front().sequence));
-    queued_.pop_front();
+  // What comes free belongs to those that wait for it.
+  if (queue_.empty() || decodes_wait_) return;
+  RunningSequences running;
+  for (const auto& sequence : running_) running.Add(*sequence, pages_.pool().page_size());
+  while (running.count < options_.max_running) {
+    std::unique_ptr<Sequence> sequence = queue_.Start(running, pages_);
+    if (sequence == nullptr) return;
+    running.Add(*sequence, pages_.pool().page_size());
+    running_.push_back(std::move(sequence));
   }
 }
 
-std::optional<plan::StepPlan> Scheduler::Next() {
+std::optional<plan::StepPlan> Scheduler::Next(base::Clock::Duration now) {
+  GrowDecodes();
   Admit();
-  plan::StepPlan plan;
-  plan.number.value = last_plan_ + 1;
-  const bool with_prefill = std::any_of(running_.begin(), running_.end(), [](const auto& sequence) {
-    return sequence->in_prefill();
-  });
+  std::vector<Sequence*> prompts;
   for (const auto& sequence : running_)
-    if (CanDecode(*sequence, with_prefill)) AddDecodeRow(*sequence, plan);
-  int64_t budget = options_.chunk_tokens;
-  for (const auto& sequence : running_) {
-    if (budget == 0) break;
-    if (!sequence->in_prefill()) continue;
-    const int64_t most =
-        sequence->request.return_logits ? std::min(budget, options_.max_returned_rows) : budget;
-    const int64_t end = chunks_.NextEnd(sequence->scheduled, sequence->prompt_length(), most);
-    budget -= end - sequence->scheduled;
-    AddChunk(*sequence, end, plan);
-  }
-  if (plan.slices.empty()) return std::nullopt;
-  plan.released = std::exchange(released_, {});
+    if (sequence->in_prefill()) prompts.push_back(sequence.get());
+  PlanBuilder builder({last_plan_ + 1}, pages_.pool().page_size());
+  AddDecodeRows(!prompts.empty(), builder);
+  chunks_.Add(prompts, groups_.members() > 0, now, builder);
+  for (Sequence* prompt : prompts)
+    if (!prompt->in_prefill() && prompt->output_limit > 1) groups_.Join(*prompt);
+  if (builder.empty()) return std::nullopt;
   ++last_plan_;
-  return plan;
+  return builder.Finish(std::exchange(released_, {}));
 }
 
-void Scheduler::AddDecodeRow(Sequence& sequence, plan::StepPlan& plan) {
-  plan::Slice slice{.sequence = sequence.id, .begin = sequence.scheduled};
-  const auto index = static_cast<size_t>(sequence.scheduled - sequence.prompt_length());
-  slice.tokens.push_back(index < sequence.output.size()
-                             ? plan::TokenSource::Literal(sequence.output[index])
-                             : sequence.pending[index - sequence.output.size()]);
-  Announce(sequence, slice, plan);
-  plan.slices.push_back(std::move(slice));
-  AddSample(sequence, sequence.scheduled, plan);
-  ++sequence.scheduled;
+void Scheduler::GrowDecodes() {
+  int64_t waiting = TryGrowDecodes();
+  while (MustPreempt(waiting) && PreemptOne()) waiting = TryGrowDecodes();
+  decodes_wait_ = waiting > 0;
 }
 
-void Scheduler::AddChunk(Sequence& sequence, int64_t end, plan::StepPlan& plan) {
-  plan::Slice slice{.sequence = sequence.id, .begin = sequence.scheduled};
-  for (int64_t position = sequence.scheduled; position < end; ++position)
-    slice.tokens.push_back(plan::TokenSource::Literal(sequence.request.prompt[position]));
-  Announce(sequence, slice, plan);
-  plan.slices.push_back(std::move(slice));
-  AddPromptRows(sequence, sequence.scheduled, end, plan);
-  if (end == sequence.prompt_length() && sequence.output_limit > 0)
-    AddSample(sequence, end - 1, plan);
-  sequence.scheduled = end;
-}
-
-// Tells the ranks of the sequence, if they have not heard of it, and of the pages that the slice
-// fills.
-void Scheduler::Announce(Sequence& sequence, plan::Slice& slice, plan::StepPlan& plan) {
-  if (!sequence.started) {
-    plan::SequenceStart start{.sequence = sequence.id, .sampling = sequence.request.sampling};
-    if (start.sampling.has_penalties()) start.prompt = sequence.request.prompt;
-    plan.started.push_back(std::move(start));
-    sequence.started = true;
+int64_t Scheduler::TryGrowDecodes() {
+  int64_t waiting = 0;
+  for (const auto& sequence : running_) {
+    if (!WantsRows(*sequence) || HasPage(*sequence, pages_.pool().page_size())) continue;
+    // The older ones come first.
+    if (!pages_.Grow(*sequence)) ++waiting;
   }
-  const auto needed = static_cast<size_t>(kv::PagesFor(slice.end(), pages_.pool().page_size()));
-  for (; sequence.pages_announced < needed; ++sequence.pages_announced)
-    slice.new_pages.push_back(sequence.pages[sequence.pages_announced]);
+  return waiting;
 }
 
-// Lists the rows of [begin, end) that the request wants scored or reported.
-void Scheduler::AddPromptRows(const Sequence& sequence, int64_t begin, int64_t end,
-                              plan::StepPlan& plan) {
-  const Request& request = sequence.request;
-  const auto slice = static_cast<uint32_t>(plan.slices.size() - 1);
-  const int64_t last = sequence.prompt_length() - 1;
-  auto position =
-      std::lower_bound(request.score_positions.begin(), request.score_positions.end(), begin);
-  for (; position != request.score_positions.end() && *position < end; ++position) {
-    plan.logits_rows.push_back(
-        {.slice = slice,
-         .position = *position,
-         .score_token = *position < last ? request.prompt[*position + 1] : -1,
-         .return_logits = request.return_logits,
-         .return_hidden = request.return_hidden && *position == last});
+bool Scheduler::MustPreempt(int64_t waiting) const {
+  if (waiting == 0) return false;
+  if (waiting > std::max<int64_t>(1, groups_.members() / kWaitingShare)) return true;
+  // Whoever has something in flight or a page to write to may end and give back what it has.
+  return std::none_of(running_.begin(), running_.end(), [&](const auto& sequence) {
+    return sequence->in_prefill() || !sequence->pending.empty() ||
+           sequence->computed < sequence->scheduled ||
+           HasPage(*sequence, pages_.pool().page_size());
+  });
+}
+
+bool Scheduler::PreemptOne() {
+  Sequence* cheapest = nullptr;
+  for (const auto& sequence : running_) {
+    if (!WantsRows(*sequence) || HasPage(*sequence, pages_.pool().page_size()) ||
+        !sequence->pending.empty())
+      continue;
+    // All rows of a sequence cost more, the more there are.
+    if (cheapest == nullptr || sequence->scheduled <= cheapest->scheduled)
+      cheapest = sequence.get();
+  }
+  if (cheapest == nullptr) return false;
+  std::unique_ptr<Sequence> sequence = Stop(*cheapest);
+  sequence->resumed_outputs = static_cast<int64_t>(sequence->output.size());
+  sequence->scheduled = sequence->computed = 0;
+  sequence->pages_announced = 0;
+  sequence->started = false;
+  queue_.Return(std::move(sequence));
+  ++preemptions_;
+  return true;
+}
+
+void Scheduler::AddDecodeRows(bool with_prefill, PlanBuilder& builder) {
+  for (int turn = 0; turn < groups_.groups() && builder.empty(); ++turn) {
+    for (Sequence* sequence : groups_.group(next_group_))
+      if (CanDecode(*sequence, with_prefill, builder.number())) builder.AddDecodeRow(*sequence);
+    next_group_ = (next_group_ + 1) % groups_.groups();
   }
 }
 
-void Scheduler::AddSample(Sequence& sequence, int64_t position, plan::StepPlan& plan) {
-  const auto slot = static_cast<uint32_t>(plan.logits_rows.size());
-  plan.logits_rows.push_back({.slice = static_cast<uint32_t>(plan.slices.size() - 1),
-                              .position = position,
-                              .sample = true});
-  sequence.pending.push_back(plan::TokenSource::Sampled(plan.number, slot));
+bool Scheduler::CanDecode(const Sequence& sequence, bool with_prefill,
+                          plan::PlanNumber next) const {
+  if (!WantsRows(sequence) || !HasPage(sequence, pages_.pool().page_size()) ||
+      sequence.pending.size() >= kSamplesInFlight)
+    return false;
+  const int64_t output = sequence.scheduled - sequence.prompt_length();
+  const int64_t ahead = output - static_cast<int64_t>(sequence.output.size());
+  if (ahead < 0) return true;  // its token is committed
+  // A chunk is not to wait for the last stage, and a row not to hold up the groups whose turn is
+  // before that of its token.
+  return !with_prefill && ahead < static_cast<int64_t>(sequence.pending.size()) &&
+         sequence.pending[static_cast<size_t>(ahead)].plan.value +
+                 static_cast<uint64_t>(groups_.in_use()) <=
+             next.value;
 }
 
 void Scheduler::OnComputed(const plan::StepPlan& plan) {
@@ -144,36 +150,46 @@ void Scheduler::OnComputed(const plan::StepPlan& plan) {
     if (Sequence* sequence = Find(slice.sequence)) pages_.OnComputed(*sequence, slice.end());
 }
 
+void Scheduler::OnMeasured(const plan::StepPlan& plan, double seconds) {
+  plan::StepWork work;
+  bool has_chunk = false;
+  for (const plan::Slice& slice : plan.slices) {
+    work.Add(slice.begin, slice.end());
+    has_chunk = has_chunk || slice.tokens.size() > 1;
+  }
+  if (has_chunk) chunks_.OnMeasured(work, seconds);
+}
+
 Sequence* Scheduler::Find(plan::SequenceId id) {
-  for (const auto& sequence : running_)
-    if (sequence->id == id) return sequence.get();
-  for (const Queued& queued : queued_)
-    if (queued.sequence->id == id) return queued.sequence.get();
-  return nullptr;
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? nullptr : found->second;
+}
+
+std::unique_ptr<Sequence> Scheduler::Stop(Sequence& sequence) {
+  const auto place = std::find_if(running_.begin(), running_.end(),
+                                  [&](const auto& other) { return other.get() == &sequence; });
+  if (place == running_.end()) return nullptr;
+  std::unique_ptr<Sequence> stopped = std::move(*place);
+  running_.erase(place);
+  groups_.Leave(*stopped);
+  pages_.Release(*stopped);
+  if (stopped->started) released_.push_back(stopped->id);
+  return stopped;
 }
 
 std::unique_ptr<Sequence> Scheduler::Retire(plan::SequenceId id) {
-  const auto running = std::find_if(running_.begin(), running_.end(),
-                                    [&](const auto& sequence) { return sequence->id == id; });
-  if (running != running_.end()) {
-    std::unique_ptr<Sequence> sequence = std::move(*running);
-    running_.erase(running);
-    pages_.Release(*sequence);
-    if (sequence->started) released_.push_back(id);
-    return sequence;
-  }
-  const auto queued = std::find_if(queued_.begin(), queued_.end(),
-                                   [&](const Queued& entry) { return entry.sequence->id == id; });
-  if (queued == queued_.end()) return nullptr;
-  std::unique_ptr<Sequence> sequence = std::move(queued->sequence);
-  queued_.erase(queued);
+  const auto found = sequences_.find(id);
+  if (found == sequences_.end()) return nullptr;
+  std::unique_ptr<Sequence> sequence = Stop(*found->second);
+  if (sequence == nullptr) sequence = queue_.Remove(id);
+  sequences_.erase(id);
   return sequence;
 }
 
 std::vector<plan::SequenceId> Scheduler::Ids() const {
   std::vector<plan::SequenceId> ids;
   for (const auto& sequence : running_) ids.push_back(sequence->id);
-  for (const Queued& queued : queued_) ids.push_back(queued.sequence->id);
+  queue_.AppendIds(ids);
   return ids;
 }
 

@@ -2,15 +2,18 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
+#include "engine/admission_queue.h"
+#include "engine/chunk_choice.h"
+#include "engine/decode_groups.h"
 #include "engine/page_ledger.h"
 #include "engine/sequence.h"
-#include "plan/chunk_plan.h"
 #include "plan/step_plan.h"
 
 namespace longspan::engine {
@@ -22,17 +25,24 @@ struct SchedulerOptions {
   int64_t max_returned_rows =
       INT64_MAX;  // prompt rows of a step whose logits go back to the leader
   bool reuse_prefixes = true;
+  int stages = 1;                            // groups that decodes are split into
+  std::optional<double> max_decode_stall_s;  // bounds a chunk's time while others decode
 };
 
-// Admission and the choice of slices. Decides from its own state only: no clock, no I/O, so that
-// the same calls give the same plans.
+// Admission and the choice of slices. Decides from its own state and what it is told only: no
+// clock, no I/O, so that the same calls give the same plans. A plan costs O(its tokens + sequences
+// running), whatever the length of the sequences.
 //
-// Rules: sequences are admitted in the order they came, each when the pages for its prompt and
-// whole output are reserved; the first ones may hold a cached prefix, which is not computed again.
-// A step takes one row of every sequence that can decode, then chunks of
-// prompts in the order of admission until the budget is spent. The chunks of one prompt follow each
-// other without waiting for results; a step with chunks takes only decode rows whose token is
-// committed, so that no chunk waits for the last stage.
+// Rules: AdmissionQueue says who starts. A step takes the rows of one group of decodes, the groups
+// in turn, and chunks of prompts as ChunkChoice says. The chunks of one prompt follow each other
+// without waiting for results; a step with chunks takes only decode rows whose token is committed,
+// so that no chunk waits for the last stage.
+//
+// Where a decode finds no page to grow into, not even a cached one to evict, it waits, the youngest
+// first. When more than a quarter of them wait, or all that is left waits, one is preempted: of
+// those that wait with nothing in flight the one that is cheapest to compute again. It gives back
+// its pages, goes back into the queue with its tokens, and goes on where it was. A sequence that is
+// alone always fits, since CheckRequest has refused the others.
 class Scheduler {
  public:
   Scheduler(const SchedulerOptions& options, int64_t pages, int page_size);
@@ -41,12 +51,16 @@ class Scheduler {
   // CheckRequest.
   base::Status Enqueue(std::unique_ptr<Sequence> sequence, const RequestLimits& limits);
 
-  // The next plan, or nothing where all that could run waits for results.
-  std::optional<plan::StepPlan> Next();
+  // The next plan, or nothing where all that could run waits for results. `now` on the clock of
+  // Sequence::submitted.
+  std::optional<plan::StepPlan> Next(base::Clock::Duration now = {});
 
   // The plan is computed on every stage. Call it before the plan's tokens are committed, since a
   // sequence may end with them.
   void OnComputed(const plan::StepPlan& plan);
+
+  // The slowest stage took so long for the plan, waits for others not counted. Optional.
+  void OnMeasured(const plan::StepPlan& plan, double seconds);
 
   // A sequence that is queued or running; null for others.
   Sequence* Find(plan::SequenceId id);
@@ -55,8 +69,9 @@ class Scheduler {
   // plans in order and what is in flight comes before.
   std::unique_ptr<Sequence> Retire(plan::SequenceId id);
 
-  bool idle() const { return queued_.empty() && running_.empty(); }
+  bool idle() const { return queue_.empty() && running_.empty(); }
   const PageLedger& pages() const { return pages_; }
+  int64_t preemptions() const { return preemptions_; }
   std::vector<plan::SequenceId> Ids() const;
 
   // Rows that a plan may have at most.
@@ -64,25 +79,31 @@ class Scheduler {
   int64_t max_slices() const { return 2 * options_.max_running; }
 
  private:
-  struct Queued {
-    std::unique_ptr<Sequence> sequence;
-    int64_t pages = 0;
-  };
-
   void Admit();
-  void AddDecodeRow(Sequence& sequence, plan::StepPlan& plan);
-  void AddChunk(Sequence& sequence, int64_t end, plan::StepPlan& plan);
-  void Announce(Sequence& sequence, plan::Slice& slice, plan::StepPlan& plan);
-  void AddPromptRows(const Sequence& sequence, int64_t begin, int64_t end, plan::StepPlan& plan);
-  void AddSample(Sequence& sequence, int64_t position, plan::StepPlan& plan);
+  // Pages for the next row of every decode; preempts where that does not work out.
+  void GrowDecodes();
+  // Grows those that must. How many still wait for a page.
+  int64_t TryGrowDecodes();
+  bool MustPreempt(int64_t waiting) const;
+  // False where none can be preempted now.
+  bool PreemptOne();
+  void AddDecodeRows(bool with_prefill, PlanBuilder& builder);
+  bool CanDecode(const Sequence& sequence, bool with_prefill, plan::PlanNumber next) const;
+  // Takes it out of what runs; the ranks will hear of it. Null where it does not run.
+  std::unique_ptr<Sequence> Stop(Sequence& sequence);
 
   SchedulerOptions options_;
-  plan::FixedChunks chunks_;
   PageLedger pages_;
-  std::deque<Queued> queued_;
-  std::vector<std::unique_ptr<Sequence>> running_;  // in the order of admission
-  std::vector<plan::SequenceId> released_;          // for the next plan to tell
+  AdmissionQueue queue_;
+  ChunkChoice chunks_;
+  DecodeGroups groups_;
+  int next_group_ = 0;
+  bool decodes_wait_ = false;                                  // for pages
+  std::vector<std::unique_ptr<Sequence>> running_;             // in the order of admission
+  std::unordered_map<plan::SequenceId, Sequence*> sequences_;  // queued and running
+  std::vector<plan::SequenceId> released_;                     // for the next plan to tell
   uint64_t last_plan_ = 0;
+  int64_t preemptions_ = 0;
 };
 
 }  // namespace longspan::engine

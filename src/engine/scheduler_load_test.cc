@@ -1,6 +1,8 @@
 // What must hold of the scheduler under any load: arrivals and aborts at random, ranks that answer
-// late, prompts that begin like earlier ones, more of them than there are pages.
+// late, prompts that begin like earlier ones, more of them than there are pages, outputs that
+// outgrow the pages that are left.
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <map>
 #include <random>
@@ -46,9 +48,12 @@ class RandomLoad {
   RandomLoad(uint64_t seed, int stages)
       : random_(seed),
         stages_(stages),
+        grows_(seed % 2 == 0),
         scheduler_({.chunk_tokens = 1 + static_cast<int64_t>(random_() % 12),
-                    .max_running = 1 + static_cast<int64_t>(random_() % 4),
-                    .reuse_prefixes = seed % 4 != 0},
+                    .max_running = 1 + static_cast<int64_t>(random_() % 8),
+                    .reuse_prefixes = seed % 4 != 0,
+                    .stages = stages,
+                    .max_decode_stall_s = seed % 3 == 0 ? std::optional(0.005) : std::nullopt},
                    kPages, kPageSize) {}
 
   void Run() {
@@ -58,6 +63,7 @@ class RandomLoad {
       if (step < 300 && random_() % 16 == 0) AbortOne();
       bool planned = false;
       if (static_cast<int>(in_flight_.size()) <= stages_) planned = Plan();
+      ASSERT_TRUE(planned || scheduler_.idle() || !in_flight_.empty()) << "nothing can go on";
       if (!in_flight_.empty() && (!planned || random_() % 2 == 0)) Answer();
       if (::testing::Test::HasFailure()) return;
     }
@@ -67,12 +73,13 @@ class RandomLoad {
     PageLedger pages = scheduler_.pages();
     Sequence all;
     all.request.prompt = {-1};
-    EXPECT_TRUE(pages.Reserve(all, kPages));
+    EXPECT_TRUE(pages.Reserve(all, kPages, 0));
     pages.Release(all);
     EXPECT_EQ(pages.pool().free_pages(), kPages);
   }
 
   int64_t cached_tokens() const { return cached_tokens_; }
+  int64_t preemptions() const { return scheduler_.preemptions(); }
 
  private:
   // What the ranks know of a sequence.
@@ -90,13 +97,15 @@ class RandomLoad {
       prompt = Expected(prompts_[random_() % prompts_.size()]).tokens;
       prompt.resize(random_() % 32);
     }
-    for (auto more = 1 + random_() % 24; more > 0; --more)
+    for (auto more = 1 + random_() % (grows_ ? 8 : 24); more > 0; --more)
       prompt.push_back(static_cast<int32_t>(random_() % 1000));
     prompts_.push_back(prompt);
     auto sequence = std::make_unique<Sequence>();
     sequence->id = {++last_id_};
     sequence->request = {.prompt = std::move(prompt),
-                         .max_tokens = static_cast<int64_t>(random_() % 8)};
+                         .max_tokens = static_cast<int64_t>(random_() % (grows_ ? 50 : 8))};
+    if (random_() % 2 == 0) sequence->request.sampling.presence_penalty = 1;
+    sequence->submitted = now_;
     ASSERT_TRUE(scheduler_.Enqueue(std::move(sequence), kLimits).ok());
   }
 
@@ -111,25 +120,33 @@ class RandomLoad {
   }
 
   bool Plan() {
-    const auto plan = scheduler_.Next();
+    now_ += std::chrono::microseconds(random_() % 2000);
+    const auto plan = scheduler_.Next(now_);
     if (!plan) return false;
     EXPECT_EQ(plan->number.value, ++last_plan_);
     EXPECT_LE(plan->rows(), scheduler_.max_rows());
     EXPECT_LE(static_cast<int64_t>(plan->slices.size()), scheduler_.max_slices());
     for (const plan::SequenceId id : plan->released) {
       EXPECT_EQ(ranks_.erase(id.value), 1u) << "released, but never started";
-      EXPECT_EQ(retired_.count(id.value), 1u);
+      EXPECT_NE(retired_.count(id.value) == 1, scheduler_.Find(id) != nullptr) << "preempted";
     }
-    for (const plan::SequenceStart& start : plan->started) {
-      const Known known(scheduler_.Find(start.sequence)->request.prompt);
-      EXPECT_TRUE(ranks_.emplace(start.sequence.value, known).second) << "started twice";
-    }
+    for (const plan::SequenceStart& start : plan->started) Start(start);
     for (const plan::Slice& slice : plan->slices) Compute(slice);
     for (const plan::SequenceId id : scheduler_.Ids()) {
       EXPECT_LE(scheduler_.Find(id)->pending.size(), 2u);
     }
     in_flight_.push_back(*plan);
     return true;
+  }
+
+  void Start(const plan::SequenceStart& start) {
+    const Sequence& sequence = *scheduler_.Find(start.sequence);
+    const Known known(sequence.request.prompt);
+    EXPECT_TRUE(ranks_.emplace(start.sequence.value, known).second) << "started twice";
+    if (!sequence.resumed()) cached_tokens_ += sequence.cached_tokens;
+    if (!start.sampling.has_penalties()) return;
+    EXPECT_EQ(start.prompt, sequence.request.prompt);
+    EXPECT_EQ(start.output, sequence.output) << "whose tokens are all committed";
   }
 
   // As a rank does, which has nothing but the plan and its cache.
@@ -139,10 +156,9 @@ class RandomLoad {
     Known& known = found->second;
     const Sequence* sequence = scheduler_.Find(slice.sequence);
     ASSERT_NE(sequence, nullptr);
-    const int64_t begin = known.computed < 0 ? sequence->cached_tokens : known.computed;
+    const int64_t begin = known.computed < 0 ? sequence->prefill_begin : known.computed;
     if (known.computed < 0) {
-      cached_tokens_ += begin;
-      EXPECT_LT(begin, sequence->prompt_length()) << "no row of the prompt is left to compute";
+      EXPECT_LT(begin, sequence->prefill_length()) << "no row is left to compute";
     }
     EXPECT_EQ(slice.begin, begin) << "every position once, in order";
     EXPECT_LE(slice.end(), CachedPositions(sequence->request, kLimits));
@@ -176,6 +192,7 @@ class RandomLoad {
     const plan::StepPlan plan = std::move(in_flight_.front());
     in_flight_.pop_front();
     scheduler_.OnComputed(plan);
+    scheduler_.OnMeasured(plan, 1e-4 * static_cast<double>(plan.rows()));
     for (const plan::LogitsRow& row : plan.logits_rows) {
       Sequence* sequence = scheduler_.Find(plan.slices[row.slice].sequence);
       if (sequence == nullptr) continue;
@@ -188,7 +205,7 @@ class RandomLoad {
       sequence->output.push_back(known.expected.tokens[static_cast<size_t>(row.position) + 1]);
       // Some end early, at a stop token.
       if (static_cast<int64_t>(sequence->output.size()) == sequence->output_limit ||
-          random_() % 8 == 0) {
+          random_() % (grows_ ? 64 : 8) == 0) {
         ++finished_;
         Retire(sequence->id);
       }
@@ -205,6 +222,8 @@ class RandomLoad {
 
   std::mt19937_64 random_;
   int stages_;
+  bool grows_;  // long outputs after short prompts
+  base::Clock::Duration now_{};
   Scheduler scheduler_;
   std::deque<plan::StepPlan> in_flight_;
   std::map<int64_t, Known> ranks_;
@@ -218,19 +237,23 @@ class RandomLoad {
 };
 
 TEST(SchedulerLoadTest, HoldsItsPromises) {
+  int64_t preemptions = 0;
+  int64_t cached_tokens = 0;
   for (int stages = 1; stages <= 4; ++stages) {
-    for (uint64_t seed = 1; seed <= 25; ++seed) {
+    for (uint64_t seed = 1; seed <= 50; ++seed) {
       SCOPED_TRACE(fmt::format("seed {} stages {}", seed, stages));
       RandomLoad load(seed, stages);
       load.Run();
       if (HasFailure()) return;
+      preemptions += load.preemptions();
       if (seed % 4 == 0) {
         EXPECT_EQ(load.cached_tokens(), 0);
-      } else {
-        EXPECT_GT(load.cached_tokens(), 20);
       }
+      cached_tokens += load.cached_tokens();
     }
   }
+  EXPECT_GT(preemptions, 200);
+  EXPECT_GT(cached_tokens, 10000);
 }
 
 }  // namespace

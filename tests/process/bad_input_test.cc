@@ -110,7 +110,6 @@ TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
                                                        {"--chunk-policy", "quadratic"},
                                                        {"--enable-dynamic-chunking"},
                                                        {"--dynamic-chunking-smooth-factor", "0.6"},
-                                                       {"--max-decode-stall-ms", "5"},
                                                        {"--watchdog-timeout", "9"},
                                                        {"--peer-timeout", "9"},
                                                        {"--trace-out", "trace.json"}};

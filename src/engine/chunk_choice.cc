@@ -1,0 +1,80 @@
+#include "engine/chunk_choice.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace longspan::engine {
+namespace {
+
+// A chunk that is bounded by its time has so many rows at least, so that a prompt ends in any case.
+constexpr int64_t kShortestBounded = 16;
+
+}  // namespace
+
+void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock::Duration now,
+                      PlanBuilder& builder) {
+  if (prompts.empty()) return;
+  Sequence& oldest = *prompts.front();
+  if (oldest.id != std::exchange(oldest_, oldest.id)) debt_.Clear();
+  Order(prompts, now);
+  const bool overtakes = prompts.front() != &oldest;
+  const bool bounded = decoding && limits_.max_decode_stall_s.has_value();
+  int64_t budget = limits_.chunk_tokens;
+  for (Sequence* prompt : prompts) {
+    const bool first = prompt == prompts.front();
+    int64_t rows = budget;
+    if (bounded) rows = std::min(rows, RowsLeft(*prompt, builder));
+    if (bounded && first) rows = std::max(rows, std::min(budget, kShortestBounded));
+    if (rows <= 0) break;
+    const int64_t begin = prompt->scheduled;
+    const int64_t end = ChunkEnd(*prompt, rows);
+    if (overtakes && !first && end < prompt->prefill_length()) continue;
+    builder.AddChunk(*prompt, end);
+    budget -= end - begin;
+    if (prompt == &oldest) {
+      debt_.Progress(Seconds(begin, end));
+    } else if (overtakes) {
+      debt_.Overtaken(Seconds(begin, end));
+    }
+  }
+}
+
+double ChunkChoice::Seconds(int64_t begin, int64_t end) const {
+  plan::StepWork work;
+  work.Add(begin, end);
+  return time_.Seconds(work);
+}
+
+int64_t ChunkChoice::ChunkEnd(const Sequence& sequence, int64_t budget) const {
+  const int64_t most =
+      sequence.request.return_logits ? std::min(budget, limits_.max_returned_rows) : budget;
+  return chunks_.NextEnd(sequence.scheduled, sequence.prefill_length(), most);
+}
+
+void ChunkChoice::Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const {
+  if (prompts.size() == 1) return;
+  double chunk_s = 0;
+  for (const Sequence* prompt : prompts)
+    chunk_s =
+        std::max(chunk_s, Seconds(prompt->scheduled, ChunkEnd(*prompt, limits_.chunk_tokens)));
+  std::vector<std::pair<double, Sequence*>> ranked;
+  for (Sequence* prompt : prompts)
+    ranked.emplace_back(plan::Urgency(base::Seconds(now - prompt->submitted), chunk_s,
+                                      Seconds(prompt->prefill_begin, prompt->prefill_length())),
+                        prompt);
+  // The oldest one keeps its place in front where it has been overtaken enough.
+  const auto& oldest = *prompts.front();
+  const bool may_overtake =
+      debt_.MayOvertake(Seconds(oldest.scheduled, ChunkEnd(oldest, limits_.chunk_tokens)));
+  std::stable_sort(ranked.begin() + (may_overtake ? 0 : 1), ranked.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::transform(ranked.begin(), ranked.end(), prompts.begin(),
+                 [](const auto& entry) { return entry.second; });
+}
+
+int64_t ChunkChoice::RowsLeft(const Sequence& sequence, const PlanBuilder& builder) const {
+  const double left = *limits_.max_decode_stall_s - time_.Seconds(builder.work());
+  return time_.LongestChunk(sequence.scheduled, limits_.chunk_tokens, left);
+}
+
+}  // namespace longspan::engine

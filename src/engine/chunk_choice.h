@@ -1,0 +1,57 @@
+// Which prompts get chunks of a step, and how long ones.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/plan_builder.h"
+#include "engine/sequence.h"
+#include "plan/chunk_plan.h"
+#include "plan/step_time.h"
+#include "plan/urgency.h"
+
+namespace longspan::engine {
+
+struct ChunkLimits {
+  int64_t chunk_tokens = 512;                // of a step, all prompts together
+  int64_t max_returned_rows = INT64_MAX;     // of prompts whose logits go back to the leader
+  std::optional<double> max_decode_stall_s;  // of a step with chunks while sequences decode
+};
+
+// The most urgent prompt goes first (plan/urgency.h), then others by urgency until the budget is
+// spent. "Oldest" is by admission.
+//
+// A prompt that overtakes the oldest one shares its step only with prompts that end in it too: the
+// step is as short as it can be for them, and the chunks of the others stay whole.
+class ChunkChoice {
+ public:
+  explicit ChunkChoice(const ChunkLimits& limits) : limits_(limits), chunks_{limits.chunk_tokens} {}
+
+  // Adds chunks to a plan. `prompts`: those in prefill, in the order of admission. `decoding`:
+  // whether any sequence decodes.
+  void Add(std::vector<Sequence*> prompts, bool decoding, base::Clock::Duration now,
+           PlanBuilder& builder);
+
+  // A step with a chunk took so long.
+  void OnMeasured(const plan::StepWork& work, double seconds) { time_.Add(work, seconds); }
+
+  const plan::StepTimeModel& time() const { return time_; }
+
+ private:
+  double Seconds(int64_t begin, int64_t end) const;
+  int64_t ChunkEnd(const Sequence& sequence, int64_t budget) const;
+  // Puts the prompt that goes first in front, and those after it by urgency.
+  void Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const;
+  // How many rows may follow in a step that has these already.
+  int64_t RowsLeft(const Sequence& sequence, const PlanBuilder& builder) const;
+
+  ChunkLimits limits_;
+  plan::FixedChunks chunks_;
+  plan::StepTimeModel time_;
+  plan::OvertakingDebt debt_;
+  plan::SequenceId oldest_;
+};
+
+}  // namespace longspan::engine
