@@ -42,7 +42,7 @@ TEST_P(TrainedDeepseekTest, GreedyIdsAreTheReferencesThroughThreeStages) {
         *engine, {.prompt = golden.ids, .max_tokens = static_cast<int64_t>(golden.greedy.size())});
     EXPECT_EQ(output.ids, golden.greedy) << golden.name;
   }
-  EXPECT_EQ(engine->pool().free_pages(), engine->pool().pages());
+  EXPECT_EQ(engine->pages().in_use(), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainedDeepseekTest, ::testing::ValuesIn(kTrainedDeepseekCases));
