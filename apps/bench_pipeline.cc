@@ -94,6 +94,7 @@ base::Status MeasureOneRank(const PipelineFlags& flags, const PipelineRow& row, 
   EngineFlags one_rank = flags.engine;
   one_rank.mesh.pp = 1;
   one_rank.layer_partition.clear();
+  one_rank.trace_out.clear();
   std::vector<int64_t> chunks = flags.one_rank_chunks;
   if (chunks.empty()) {
     for (const int64_t factor : {1, 2, 4})

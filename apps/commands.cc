@@ -82,6 +82,7 @@ int RunCommandLine(int argc, char** argv) {
   AddScoreCommand(app, selected);
   AddTokenizeCommand(app, selected);
   AddDetokenizeCommand(app, selected);
+  AddTraceCommand(app, selected);
   AddBenchCommand(app, selected);
   AddRankCommand(app, selected);
   const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };

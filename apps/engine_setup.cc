@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "apps/model_location.h"
+#include "apps/trace_writer.h"
 #include "apps/wiring.h"
 #include "model/architecture.h"
 #include "model/parameters.h"
@@ -93,6 +94,14 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
   return configs;
 }
 
+// Empty where no trace is wanted.
+std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path, int ranks) {
+  if (path.empty()) return {};
+  return [writer = std::make_shared<TraceWriter>(path, ranks)](const engine::StepRecord& step) {
+    writer->Add(step);
+  };
+}
+
 }  // namespace
 
 base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
@@ -132,6 +141,8 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_decode_stall_s = DecodeStallSeconds(flags)};
   const int stages = static_cast<int>(setup.stages.size());
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(setup));
+  // Before the ranks: who waits for large weights is to hear of a wrong path now.
+  auto trace = TraceTo(flags.trace_out, stages);
   const bool threads = placement == StagePlacement::kThreads || stages == 1;
   LONGSPAN_ASSIGN_OR_RETURN(auto ranks,
                             threads ? StartRankThreads(stages) : StartRankProcesses(stages));
@@ -146,7 +157,8 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       std::move(group), engine::EngineOptions{.scheduler = scheduler,
                                               .vocab_size = setup.model.vocab_size,
                                               .context_length = setup.context_length,
-                                              .end_tokens = setup.model.end_tokens});
+                                              .end_tokens = setup.model.end_tokens,
+                                              .trace = std::move(trace)});
 }
 
 }  // namespace longspan::apps

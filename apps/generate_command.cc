@@ -7,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/counters_json.h"
 #include "apps/engine_flags.h"
 #include "apps/engine_setup.h"
 #include "apps/generate_output.h"
@@ -84,13 +85,16 @@ base::Status RunPrompts(const GenerateFlags& flags, Prompts& prompts, engine::En
 }
 
 void PrintOutputs(const GenerateFlags& flags, const GenerateSink& sink,
-                  const PipelineReport& report) {
+                  const PipelineReport& report, const engine::Engine& engine) {
   if (flags.json) {
     ordered_json outputs = ordered_json::array();
     for (const GeneratedOutput& output : sink.outputs())
       outputs.push_back(output.ToJson(flags.logprobs >= 0));
-    fmt::print("{}\n",
-               ordered_json{{"outputs", std::move(outputs)}, {"pipeline", report.ToJson()}}.dump());
+    ordered_json pipeline = report.ToJson();
+    pipeline["counters"] = ToJson(engine.counters());
+    fmt::print(
+        "{}\n",
+        ordered_json{{"outputs", std::move(outputs)}, {"pipeline", std::move(pipeline)}}.dump());
     return;
   }
   if (sink.outputs().size() == 1) {
@@ -143,7 +147,7 @@ CommandResult Generate(const GenerateFlags& flags, bool has_prompt) {
   GenerateSink sink(std::move(options), prompts->ids.size());
   const base::Status status = RunPrompts(flags, *prompts, **engine, sink);
   if (!status.ok()) return status;
-  PrintOutputs(flags, sink, report);
+  PrintOutputs(flags, sink, report, **engine);
   return {};
 }
 

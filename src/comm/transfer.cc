@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/clock.h"
 #include "comm/deadline.h"
 
 namespace longspan::comm {
@@ -15,6 +16,11 @@ class TransferState {
   bool done() const {
     std::lock_guard lock(mutex_);
     return done_;
+  }
+
+  std::chrono::nanoseconds done_at() const {
+    std::lock_guard lock(mutex_);
+    return done_at_;
   }
 
   base::Status Wait() const {
@@ -48,6 +54,7 @@ class TransferState {
       std::lock_guard lock(mutex_);
       LONGSPAN_CHECK(!done_, "a transfer ends once");
       status_ = std::move(status);
+      done_at_ = base::SteadyClock().Now();
       done_ = true;
       functions.swap(functions_);
     }
@@ -59,6 +66,7 @@ class TransferState {
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   bool done_ = false;
+  std::chrono::nanoseconds done_at_{0};
   base::Status status_;  // constant once done_
   std::vector<std::function<void(const base::Status&)>> functions_;
 };
@@ -71,6 +79,10 @@ Transfer Transfer::Done(base::Status status) {
 }
 
 bool Transfer::done() const { return state_ == nullptr || state_->done(); }
+
+std::chrono::nanoseconds Transfer::done_at() const {
+  return state_ == nullptr ? std::chrono::nanoseconds(0) : state_->done_at();
+}
 
 base::Status Transfer::Wait() const {
   return state_ == nullptr ? base::OkStatus() : state_->Wait();

@@ -23,6 +23,8 @@ class Transfer {
 
   // True once the transfer has ended, well or not: its buffer is the caller's again.
   bool done() const;
+  // When it ended, on base::SteadyClock(). 0 before that, and for a default-constructed one.
+  std::chrono::nanoseconds done_at() const;
   // Sleeps until the transfer has ended and tells how.
   base::Status Wait() const;
   // The same, but DeadlineExceeded after `timeout`; the transfer then still goes on, and with it

@@ -49,7 +49,8 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
               .page_size = group_->info().page_size},
       scheduler_(WithStages(options_.scheduler, group_->stages()), group_->info().pages,
                  group_->info().page_size),
-      log_(base::Log("engine")) {}
+      log_(base::Log("engine")),
+      counters_(static_cast<size_t>(group_->stages())) {}
 
 base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
   LONGSPAN_RETURN_IF_ERROR(failure_);
@@ -74,18 +75,25 @@ base::Status Engine::RunUntilIdle() {
     failure_ = FillWindow();
     if (failure_.ok() && !in_flight_.empty()) failure_ = TakeResult();
   }
-  if (!failure_.ok())
-    for (const plan::SequenceId id : scheduler_.Ids()) Abort(id);
+  if (failure_.ok()) return failure_;
+  counters_.SetActive(false, Now());
+  for (const plan::SequenceId id : scheduler_.Ids()) Abort(id);
   return failure_;
 }
 
 base::Status Engine::FillWindow() {
   while (uncommitted_ < runtime::PlansInFlight(group_->stages())) {
+    LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return base::OkStatus();
     if (log_.should_log(spdlog::level::trace)) log_.trace("{}", plan::ToText(*plan));
+    timing.made = Now();
     LONGSPAN_RETURN_IF_ERROR(group_->Submit(*plan));
+    timing.submitted = Now();
+    counters_.SetActive(true, timing.made);
+    timing.reports.resize(static_cast<size_t>(group_->stages()));
     InFlight step{.plan = std::move(*plan)};
+    step.record.leader = std::move(timing);
     step.record.plan = step.plan.number;
     step.record.stages.resize(static_cast<size_t>(group_->stages()));
     step.has_reported.resize(static_cast<size_t>(group_->stages()));
@@ -111,7 +119,8 @@ base::Status Engine::TakeResult() {
   if (step->has_reported[static_cast<size_t>(result.stage)])
     return base::DataLoss("stage {} reports plan {} twice", result.stage, result.plan.value);
   step->has_reported[static_cast<size_t>(result.stage)] = true;
-  step->record.stages[static_cast<size_t>(result.stage)] = result.timing;
+  step->record.stages[static_cast<size_t>(result.stage)] = std::move(result.timing);
+  step->record.leader.reports[static_cast<size_t>(result.stage)] = Now();
   ++step->reported;
   const bool last = result.stage == group_->stages() - 1;
   std::move(result.hidden.begin(), result.hidden.end(), std::back_inserter(step->result.hidden));
@@ -124,14 +133,24 @@ base::Status Engine::TakeResult() {
   const bool complete = step->reported == group_->stages();
   if (!step->committed && (complete || (last && !WantsHidden(step->plan)))) {
     step->committed = true;
+    step->record.leader.commit_begin = Now();
     Commit(step->plan, std::move(step->result));
+    step->record.leader.committed = Now();
   }
+  ReportComputed();
+  return base::OkStatus();
+}
+
+void Engine::ReportComputed() {
   while (!in_flight_.empty() && in_flight_.front().reported == group_->stages()) {
-    scheduler_.OnMeasured(in_flight_.front().plan, BusySeconds(in_flight_.front().record));
-    if (observer_) observer_(in_flight_.front().record);
+    const StepRecord& record = in_flight_.front().record;
+    scheduler_.OnMeasured(in_flight_.front().plan, BusySeconds(record));
+    counters_.Add(record);
+    if (options_.trace) options_.trace(record);
+    if (observer_) observer_(record);
     in_flight_.pop_front();
   }
-  return base::OkStatus();
+  if (in_flight_.empty()) counters_.SetActive(false, Now());
 }
 
 void Engine::Commit(const plan::StepPlan& plan, plan::StepResult result) {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/counters.h"
 #include "engine/output.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
@@ -22,6 +23,8 @@ struct EngineOptions {
   int64_t vocab_size = 0;
   int64_t context_length = 0;
   std::vector<int32_t> end_tokens;
+  // Called with every computed step, before the step observer.
+  std::function<void(const StepRecord&)> trace;
 };
 
 // All policy is here and in the scheduler; ranks only apply plans. One thread calls everything.
@@ -50,6 +53,7 @@ class Engine {
   const RequestLimits& limits() const { return limits_; }
   const runtime::GroupInfo& group_info() const { return group_->info(); }
   const PageLedger& pages() const { return scheduler_.pages(); }
+  Counters counters() const { return counters_.Read(Now()); }
 
  private:
   // A plan that some stage has not reported yet.
@@ -70,7 +74,9 @@ class Engine {
   void CommitToken(Sequence& sequence, plan::RowResult row);
   void CommitPrefill(const plan::StepPlan& plan);
   void Finish(Sequence& sequence, FinishReason reason);
+  void ReportComputed();
   double SecondsSince(base::Clock::Duration begin) const;
+  int64_t Now() const { return clock_.Now().count(); }
 
   std::unique_ptr<runtime::StageGroup> group_;
   EngineOptions options_;
@@ -82,6 +88,7 @@ class Engine {
   std::deque<InFlight> in_flight_;
   int uncommitted_ = 0;
   int64_t last_sequence_ = 0;
+  CounterBook counters_;
   std::function<void(const StepRecord&)> observer_;
 };
 

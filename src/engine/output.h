@@ -43,10 +43,21 @@ struct ComputedSlice {
   bool prefill = false;
 };
 
+// What the leader did with a plan; nanoseconds on the engine's clock.
+struct LeaderTiming {
+  int64_t begin = 0;  // of making it
+  int64_t made = 0;
+  int64_t submitted = 0;  // given to all ranks
+  int64_t commit_begin = 0;
+  int64_t committed = 0;         // its tokens, scores and pages are out
+  std::vector<int64_t> reports;  // by stage: its result was taken up
+};
+
 struct StepRecord {
   plan::PlanNumber plan;
   std::vector<ComputedSlice> slices;
   std::vector<plan::StageTiming> stages;
+  LeaderTiming leader;
 };
 
 // Receives what happens to sequences, on the thread that runs the engine, in order. Must outlive

@@ -10,7 +10,41 @@
 
 namespace longspan::plan {
 
-// When and how long a stage worked on a plan; nanoseconds, start and end on the host's monotonic
+// What a stage's compute thread does.
+enum class SpanKind : uint8_t {
+  kKernels,   // inside ops
+  kWait,      // for the previous stage's data or for a sampled token
+  kTransfer,  // in the transport's calls
+  kHost,      // all else of a step, and telling the leader of the step before
+  kIdle,      // no plan to work on
+};
+inline constexpr int kSpanKinds = 5;
+
+// A stretch of one kind on the host's monotonic clock, in nanoseconds.
+struct StageSpan {
+  SpanKind kind = SpanKind::kHost;
+  int64_t start = 0;
+  int64_t end = 0;
+  friend bool operator==(const StageSpan&, const StageSpan&) = default;
+};
+
+// A residual stream on its way over a stage's boundary, in or out.
+struct BoundaryTransfer {
+  int64_t posted = 0;
+  int64_t done = 0;  // when all of it was there; 0 at the sender, who does not learn it
+  int64_t bytes = 0;
+  friend bool operator==(const BoundaryTransfer&, const BoundaryTransfer&) = default;
+};
+
+// What the stage did with a plan ahead of its turn, beside its compute thread.
+struct IntakeTiming {
+  int64_t taken = 0;   // the plan had come from the leader
+  int64_t tables = 0;  // its tables were built
+  int64_t posted = 0;  // it had a buffer and the receive of its input was posted
+  friend bool operator==(const IntakeTiming&, const IntakeTiming&) = default;
+};
+
+// When and how long a stage worked on a plan; nanoseconds, points in time on the host's monotonic
 // clock.
 struct StageTiming {
   int64_t start = 0;     // the plan was taken up: its tables built, its input awaited
@@ -19,6 +53,13 @@ struct StageTiming {
   int64_t cpu = 0;       // CPU time of the stage's thread inside ops
   int64_t wait = 0;      // for the previous stage's data or for a sampled token
   int64_t transfer = 0;  // in the transport's calls: posting, and waiting for a free send buffer
+
+  IntakeTiming intake;
+  // Of the compute thread, in order, from the end of its last step to the end of this one; what is
+  // shorter than a microsecond is part of what surrounds it.
+  std::vector<StageSpan> spans;
+  std::vector<BoundaryTransfer> sends;     // to the next stage
+  std::vector<BoundaryTransfer> receives;  // from the previous one
 };
 
 // What came out of one listed logits row.

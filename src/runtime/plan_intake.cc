@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/clock.h"
 #include "runtime/out_of_memory.h"
 #include "tensor/thread_pool.h"
 
@@ -22,10 +23,12 @@ PlanIntake::~PlanIntake() {
 }
 
 base::Result<PreparedStep> PlanIntake::Next() {
+  const int64_t awaited = base::SteadyClock().Now().count();
   std::unique_lock lock(mutex_);
   ready_.wait(lock, [this] { return !steps_.empty(); });
   base::Result<PreparedStep> step = std::move(steps_.front());
   steps_.pop_front();
+  if (step.ok()) step->awaited = awaited;
   return step;
 }
 
@@ -54,7 +57,9 @@ base::Result<PreparedStep> PlanIntake::PrepareSafely() {
 
 base::Result<PreparedStep> PlanIntake::Prepare() {
   LONGSPAN_ASSIGN_OR_RETURN(const auto frame, links_.leader->Receive());
+  const auto now = [] { return base::SteadyClock().Now().count(); };
   PreparedStep step;
+  step.intake.taken = now();
   LONGSPAN_ASSIGN_OR_RETURN(step.plan, DecodePlan(frame));
   if (step.plan.epoch != config_.epoch)
     return base::Unavailable("a plan of epoch {} came in epoch {}", step.plan.epoch.value,
@@ -65,6 +70,7 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
   LONGSPAN_ASSIGN_OR_RETURN(step.tables, pages_.Apply(step.plan));
   if (step.tables.rows > config_.max_rows)
     return base::DataLoss("a plan has {} rows, the most is {}", step.tables.rows, config_.max_rows);
+  step.intake.tables = now();
   LONGSPAN_ASSIGN_OR_RETURN(step.slot, slots_.Acquire());
   if (links_.previous != nullptr) {
     const tensor::View residual = slots_.Rows(step.slot, step.tables.rows);
@@ -72,6 +78,7 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
         step.plan.number.value,
         std::span(static_cast<std::byte*>(residual.raw()), static_cast<size_t>(residual.bytes())));
   }
+  step.intake.posted = now();
   return step;
 }
 

@@ -5,17 +5,54 @@
 namespace longspan::runtime {
 namespace {
 
-void WriteTiming(base::ByteWriter& writer, const plan::StageTiming& timing) {
-  for (const int64_t value :
-       {timing.start, timing.end, timing.kernels, timing.cpu, timing.wait, timing.transfer})
-    writer.Write(value);
+void WriteTransfers(base::ByteWriter& writer,
+                    const std::vector<plan::BoundaryTransfer>& transfers) {
+  writer.Write(static_cast<uint32_t>(transfers.size()));
+  for (const plan::BoundaryTransfer& transfer : transfers)
+    for (const int64_t value : {transfer.posted, transfer.done, transfer.bytes})
+      writer.Write(value);
 }
 
-plan::StageTiming ReadTiming(base::ByteReader& reader) {
+std::vector<plan::BoundaryTransfer> ReadTransfers(base::ByteReader& reader) {
+  std::vector<plan::BoundaryTransfer> transfers(reader.ReadCount(3 * sizeof(int64_t)));
+  for (plan::BoundaryTransfer& transfer : transfers)
+    for (int64_t* value : {&transfer.posted, &transfer.done, &transfer.bytes})
+      *value = reader.Read<int64_t>();
+  return transfers;
+}
+
+void WriteTiming(base::ByteWriter& writer, const plan::StageTiming& timing) {
+  for (const int64_t value :
+       {timing.start, timing.end, timing.kernels, timing.cpu, timing.wait, timing.transfer,
+        timing.intake.taken, timing.intake.tables, timing.intake.posted})
+    writer.Write(value);
+  writer.Write(static_cast<uint32_t>(timing.spans.size()));
+  for (const plan::StageSpan& span : timing.spans) {
+    writer.Write(span.kind);
+    writer.Write(span.start);
+    writer.Write(span.end);
+  }
+  WriteTransfers(writer, timing.sends);
+  WriteTransfers(writer, timing.receives);
+}
+
+base::Result<plan::StageTiming> ReadTiming(base::ByteReader& reader) {
   plan::StageTiming timing;
   for (int64_t* value :
-       {&timing.start, &timing.end, &timing.kernels, &timing.cpu, &timing.wait, &timing.transfer})
+       {&timing.start, &timing.end, &timing.kernels, &timing.cpu, &timing.wait, &timing.transfer,
+        &timing.intake.taken, &timing.intake.tables, &timing.intake.posted})
     *value = reader.Read<int64_t>();
+  timing.spans.resize(reader.ReadCount(sizeof(plan::SpanKind) + 2 * sizeof(int64_t)));
+  for (plan::StageSpan& span : timing.spans) {
+    span.kind = reader.Read<plan::SpanKind>();
+    if (static_cast<int>(span.kind) >= plan::kSpanKinds)
+      return base::DataLoss("a step result has the unknown kind of span {}",
+                            static_cast<int>(span.kind));
+    span.start = reader.Read<int64_t>();
+    span.end = reader.Read<int64_t>();
+  }
+  timing.sends = ReadTransfers(reader);
+  timing.receives = ReadTransfers(reader);
   return timing;
 }
 
@@ -71,7 +108,7 @@ base::Result<plan::StepResult> DecodeResult(std::span<const std::byte> frame) {
   result.plan.value = reader.Read<uint64_t>();
   result.epoch.value = reader.Read<uint32_t>();
   result.stage = reader.Read<int32_t>();
-  result.timing = ReadTiming(reader);
+  LONGSPAN_ASSIGN_OR_RETURN(result.timing, ReadTiming(reader));
   result.rows.resize(reader.ReadCount(3 * sizeof(int32_t)));
   for (plan::RowResult& row : result.rows) row = ReadRow(reader);
   result.hidden.resize(reader.ReadCount(3 * sizeof(int32_t)));

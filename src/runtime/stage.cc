@@ -142,7 +142,8 @@ base::Status Stage::AllocateKv(int64_t pages) {
 base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
   const plan::StepPlan& plan = prepared.plan;
   plan::StepResult result{.plan = plan.number, .epoch = plan.epoch, .stage = config_.stage};
-  StepTimer timer(result.timing);
+  result.timing.intake = prepared.intake;
+  StepTimer timer(result.timing, {.last_end = last_end_, .awaited = prepared.awaited});
   LONGSPAN_ASSIGN_OR_RETURN(const model::Step step,
                             timer.Kernels([&] { return BeginStep(prepared.tables); }));
   const tensor::View residual = residual_slots_->Rows(prepared.slot, prepared.tables.rows);
@@ -153,7 +154,8 @@ base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
     LONGSPAN_RETURN_IF_ERROR(EmbedTokens(step, plan, timer, residual));
     LONGSPAN_RETURN_IF_ERROR(CollectHidden(plan, row_index, 0, residual, result));
   } else {
-    LONGSPAN_RETURN_IF_ERROR(timer.Wait([&] { return prepared.received.Wait(); }));
+    LONGSPAN_RETURN_IF_ERROR(
+        timer.Receive(prepared.received, prepared.intake.posted, residual.bytes()));
   }
   LONGSPAN_RETURN_IF_ERROR(
       timer.Kernels([&] { return RunLayers(step, plan, row_index, residual, result); }));
@@ -162,7 +164,8 @@ base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
   if (!config_.last()) {
     const std::span bytes(static_cast<const std::byte*>(residual.raw()),
                           static_cast<size_t>(residual.bytes()));
-    sent = timer.Transfer([&] { return links_.next->Send(plan.number.value, bytes); });
+    sent =
+        timer.Send(residual.bytes(), [&] { return links_.next->Send(plan.number.value, bytes); });
   } else if (!plan.logits_rows.empty()) {
     LONGSPAN_RETURN_IF_ERROR(
         timer.Kernels([&] { return sampler_->Run(step, plan, residual, row_index, result); }));
@@ -170,6 +173,7 @@ base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
   timer.Stop();
+  last_end_ = result.timing.end;
   return result;
 }
 

@@ -30,6 +30,8 @@ struct PreparedStep {
   HostTables tables;
   int slot = 0;             // of the residual ring
   comm::Transfer received;  // of the residual stream from the stage before
+  plan::IntakeTiming intake;
+  int64_t awaited = 0;  // since when the compute thread had nothing else to do
 };
 
 // Device memory, weights and caches of one rank. Made and used by one thread, but for the residual
@@ -88,6 +90,7 @@ class Stage {
   std::optional<tensor::ExecutionContext> context_;
   std::optional<Sampler> sampler_;
   TokenFeed token_feed_;
+  int64_t last_end_ = 0;  // of the last step; 0 before the first
 };
 
 }  // namespace longspan::runtime

@@ -31,6 +31,10 @@ plan::StepPlan SomePlan() {
 plan::StepResult SomeResult() {
   plan::StepResult result{.plan = {12}, .epoch = {3}, .stage = 1};
   result.timing = {.start = 10, .end = 30, .kernels = 15, .cpu = 14, .wait = 4, .transfer = 1};
+  result.timing.intake = {.taken = 5, .tables = 6, .posted = 7};
+  result.timing.spans = {{plan::SpanKind::kIdle, 8, 10}, {plan::SpanKind::kKernels, 10, 25}};
+  result.timing.sends = {{.posted = 26, .bytes = 4096}};
+  result.timing.receives = {{.posted = 7, .done = 9, .bytes = 2048}};
   result.rows = {
       {.slot = 1, .token = 77, .logprob = -0.5f, .top_logprobs = {{77, -0.5f}}, .logits = {1, 2}}};
   result.hidden = {{.slot = 1, .depth = 2, .values = {0.5f}}};
@@ -47,6 +51,10 @@ TEST(WireTest, ResultsComeBackAsTheyWere) {
   const auto result = DecodeResult(EncodeResult(SomeResult())).value();
   EXPECT_EQ(result.stage, 1);
   EXPECT_EQ(result.timing.kernels, 15);
+  EXPECT_EQ(result.timing.intake, SomeResult().timing.intake);
+  EXPECT_EQ(result.timing.spans, SomeResult().timing.spans);
+  EXPECT_EQ(result.timing.sends, SomeResult().timing.sends);
+  EXPECT_EQ(result.timing.receives, SomeResult().timing.receives);
   EXPECT_EQ(result.rows.at(0).token, 77);
   EXPECT_EQ(result.rows.at(0).logits, (std::vector<float>{1, 2}));
   EXPECT_EQ(result.hidden.at(0).depth, 2);
