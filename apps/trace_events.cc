@@ -2,21 +2,33 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <iterator>
 
 #include <fmt/compile.h>
+#include <fmt/format.h>
 
 namespace longspan::apps {
 namespace {
 
 constexpr size_t kSlicesTold = 3;
 
+// What follows runs some ten times per plan, beside a decoding that takes a fraction of a
+// millisecond: hence no format strings.
+void AppendNumber(int64_t number, std::string& out) {
+  const fmt::format_int digits(number);
+  out.append(digits.data(), digits.size());
+}
+
 // To the last digit.
 void AppendMicroseconds(int64_t nanoseconds, std::string& out) {
-  const bool negative = nanoseconds < 0;
-  const int64_t size = negative ? -nanoseconds : nanoseconds;
-  fmt::format_to(std::back_inserter(out), FMT_COMPILE("{}{}.{:03}"), negative ? "-" : "",
-                 size / 1000, size % 1000);
+  if (nanoseconds < 0) out += '-';
+  const int64_t size = std::abs(nanoseconds);
+  AppendNumber(size / 1000, out);
+  out += '.';
+  const auto rest = static_cast<int>(size % 1000);
+  for (const int digit : {rest / 100, rest / 10 % 10, rest % 10})
+    out += static_cast<char>('0' + digit);
 }
 
 void AppendName(std::string_view kind, int process, int thread, std::string_view name,
@@ -58,7 +70,6 @@ struct TraceEvents::Event {
   int thread = 0;
   int64_t start = 0;  // nanoseconds on the leader's clock
   int64_t end = 0;
-  plan::PlanNumber plan;
   std::string arguments;  // more of them, each with a comma before it
 };
 
@@ -85,6 +96,7 @@ std::string TraceEvents::Begin() const {
 void TraceEvents::Append(const engine::StepRecord& step, std::string& out) {
   if (!started_) Start(step);
   work_ = DescribeWork(step.slices);
+  arguments_ = fmt::format(",\"args\":{{\"plan\":{},\"work\":\"{}\"", step.plan.value, work_);
   AppendLeader(step, out);
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     AppendRank(step, rank, out);
@@ -114,22 +126,16 @@ void TraceEvents::AppendLeader(const engine::StepRecord& step, std::string& out)
                .name = "plan",
                .start = leader.begin,
                .end = leader.made,
-               .plan = step.plan,
                .arguments = fmt::format(",\"slices\":[{}]", slices)},
               out);
-  AppendEvent({.category = "submit",
-               .name = "submit",
-               .start = leader.made,
-               .end = leader.submitted,
-               .plan = step.plan},
-              out);
+  AppendEvent(
+      {.category = "submit", .name = "submit", .start = leader.made, .end = leader.submitted}, out);
   std::string latency = ",\"latency_us\":";
   AppendMicroseconds(leader.committed - leader.submitted, latency);
   AppendEvent({.category = "commit",
                .name = "commit",
                .start = leader.commit_begin,
                .end = leader.committed,
-               .plan = step.plan,
                .arguments = std::move(latency)},
               out);
 }
@@ -143,8 +149,7 @@ void TraceEvents::AppendRank(const engine::StepRecord& step, size_t rank, std::s
                  .process = kFirstRankProcess + static_cast<int>(rank),
                  .thread = thread,
                  .start = start - offset,
-                 .end = end - offset,
-                 .plan = step.plan},
+                 .end = end - offset},
                 out);
   };
   for (const plan::StageSpan& span : stage.spans)
@@ -172,7 +177,6 @@ void TraceEvents::AppendTransfers(const engine::StepRecord& step, size_t receive
         .thread = kReceiveThread,
         .start = std::min(start, end),
         .end = end,
-        .plan = step.plan,
         .arguments = fmt::format(",\"bytes\":{},\"from\":{}", receives[i].bytes, sender)};
     rank.last_receive_end = std::max(rank.last_receive_end, end);
     AppendEvent(event, out);
@@ -185,17 +189,17 @@ void TraceEvents::AppendTransfers(const engine::StepRecord& step, size_t receive
 }
 
 void TraceEvents::AppendEvent(const Event& event, std::string& out) const {
-  fmt::format_to(
-      std::back_inserter(out),
-      FMT_COMPILE(",\n{{\"name\":\"{}\",\"cat\":\"{}\",\"ph\":\"X\",\"pid\":{},\"tid\":{}"
-                  ",\"ts\":"),
-      event.name, event.category, event.process, event.thread);
+  out.append(",\n{\"name\":\"").append(event.name);
+  out.append("\",\"cat\":\"").append(event.category);
+  out.append("\",\"ph\":\"X\",\"pid\":");
+  AppendNumber(event.process, out);
+  out.append(",\"tid\":");
+  AppendNumber(event.thread, out);
+  out.append(",\"ts\":");
   AppendMicroseconds(event.start - origin_, out);
-  out += ",\"dur\":";
+  out.append(",\"dur\":");
   AppendMicroseconds(event.end - event.start, out);
-  fmt::format_to(std::back_inserter(out),
-                 FMT_COMPILE(",\"args\":{{\"plan\":{},\"work\":\"{}\"{}}}}}"), event.plan.value,
-                 work_, event.arguments);
+  out.append(arguments_).append(event.arguments).append("}}");
 }
 
 }  // namespace longspan::apps

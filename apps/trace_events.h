@@ -73,7 +73,9 @@ class TraceEvents {
   std::vector<Rank> ranks_;
   bool started_ = false;
   int64_t origin_ = 0;
-  std::string work_;  // of the step at hand
+  // Of the step at hand.
+  std::string work_;
+  std::string arguments_;  // what every event of it has
 };
 
 }  // namespace longspan::apps

@@ -20,7 +20,7 @@ using plan::SpanKind;
 
 // Pixels.
 constexpr double kLeft = 78;
-constexpr double kRight = 16;
+constexpr double kRight = 34;
 constexpr double kTop = 44;
 constexpr double kLeaderHeight = 10;
 constexpr double kBarHeight = 30;
@@ -52,10 +52,11 @@ constexpr std::string_view kWaitPattern = "url(#wait)";
 // How a plan is drawn: by the sequence that most of its rows belong to.
 struct PlanLook {
   int64_t sequence = 0;
-  std::string_view fill;
+  std::string_view fill = "#a0aec0";
   bool dark = true;
   std::string label;
   std::string short_label;
+  std::string shortest_label;
 };
 
 struct Bar {
@@ -118,6 +119,7 @@ class Drawing {
         const size_t others = plan.slices.size() - 1;
         look.short_label = fmt::format("[{}, {})", largest.begin, largest.end);
         if (others > 0) look.short_label += fmt::format(" +{}", others);
+        look.shortest_label = fmt::format("{}", largest.begin);
         look.label = fmt::format("seq {} {}", look.sequence, look.short_label);
       }
       looks_.push_back(std::move(look));
@@ -139,11 +141,12 @@ class Drawing {
         R"_(patternTransform="rotate(45)"><rect width="5" height="5" fill="#fff"/>)_"
         R"(<rect width="2" height="5" fill="#cbd5e0"/></pattern></defs>)");
     Add(R"(<rect width="{}" height="{:.0f}" fill="#fff"/>)", width_, height_);
-    Add(R"(<text x="{}" y="20" font-size="14" fill="#1a202c">{} plans, {} sequences, {} ranks in )"
+    Add(R"(<text x="{}" y="20" font-size="14" fill="#1a202c">{} plans, {} sequence{}, {} rank{} in )"
         R"({} ms: busy {:.1f}%, bubble {:.1f}%</text>)",
         kLeft, WithThousands(static_cast<double>(summary_.plans)), sequences_.size(),
-        trace_.ranks.size(), WithThousands(summary_.window.length() / 1000),
-        100 * summary_.all.busy, 100 * summary_.all.bubble);
+        sequences_.size() == 1 ? "" : "s", trace_.ranks.size(), trace_.ranks.size() == 1 ? "" : "s",
+        WithThousands(summary_.window.length() / 1000), 100 * summary_.all.busy,
+        100 * summary_.all.bubble);
   }
 
   void Axis() {
@@ -254,15 +257,19 @@ class Drawing {
           R"({}, {:.3f} ms</title></rect>)",
           bar.left, top, width, height, bar.fill, trace_.plans[bar.plan].number, look.label,
           bar.what, bar.microseconds / 1000);
-      if (!bar.labelled) continue;
-      const auto fits = [&](const std::string& label) {
-        return kCharacterWidth * static_cast<double>(label.size()) + 6 <= width;
-      };
-      if (!fits(look.short_label)) continue;
+      if (bar.labelled) DrawLabel(look, bar.left + width / 2, top + height / 2 + 4, width);
+    }
+  }
+
+  // The longest label that fits.
+  void DrawLabel(const PlanLook& look, double middle, double y, double width) {
+    for (const std::string* label : {&look.label, &look.short_label, &look.shortest_label}) {
+      if (label->empty() || kCharacterWidth * static_cast<double>(label->size()) + 4 > width)
+        continue;
       Add(R"(<text x="{:.1f}" y="{:.0f}" text-anchor="middle" font-size="11" fill="{}" )"
           R"(pointer-events="none">{}</text>)",
-          bar.left + width / 2, top + height / 2 + 4, look.dark ? "#fff" : "#1a202c",
-          fits(look.label) ? look.label : look.short_label);
+          middle, y, look.dark ? "#fff" : "#1a202c", *label);
+      return;
     }
   }
 
