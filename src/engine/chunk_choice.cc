@@ -6,8 +6,9 @@
 namespace longspan::engine {
 namespace {
 
-// A chunk that is bounded by its time has so many rows at least, so that a prompt ends in any case.
-constexpr int64_t kShortestBounded = 16;
+// Chunks that are bounded by their time have a multiple of so many rows, and so many at least, so
+// that a prompt ends in any case.
+constexpr int64_t kBoundedMultiple = 16;
 
 }  // namespace
 
@@ -19,15 +20,13 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
   Order(prompts, now);
   const bool overtakes = prompts.front() != &oldest;
   const bool bounded = decoding && limits_.max_decode_stall_s.has_value();
-  int64_t budget = limits_.chunk_tokens;
+  int64_t budget = limits_.chunk_tokens;  // above 0 for the first one
   for (Sequence* prompt : prompts) {
     const bool first = prompt == prompts.front();
-    int64_t rows = budget;
-    if (bounded) rows = std::min(rows, RowsLeft(*prompt, builder));
-    if (bounded && first) rows = std::max(rows, std::min(budget, kShortestBounded));
-    if (rows <= 0) break;
     const int64_t begin = prompt->scheduled;
-    const int64_t end = ChunkEnd(*prompt, rows);
+    const int64_t end =
+        bounded ? BoundedEnd(*prompt, budget, first, builder) : ChunkEnd(*prompt, budget);
+    if (end == begin) break;
     if (overtakes && !first && end < prompt->prefill_length()) continue;
     builder.AddChunk(*prompt, end);
     budget -= end - begin;
@@ -45,10 +44,12 @@ double ChunkChoice::Seconds(int64_t begin, int64_t end) const {
   return time_.Seconds(work);
 }
 
+int64_t ChunkChoice::MostRows(const Sequence& sequence, int64_t budget) const {
+  return sequence.request.return_logits ? std::min(budget, limits_.max_returned_rows) : budget;
+}
+
 int64_t ChunkChoice::ChunkEnd(const Sequence& sequence, int64_t budget) const {
-  const int64_t most =
-      sequence.request.return_logits ? std::min(budget, limits_.max_returned_rows) : budget;
-  return chunks_.NextEnd(sequence.scheduled, sequence.prefill_length(), most);
+  return chunks_.NextEnd(sequence.scheduled, sequence.prefill_length(), MostRows(sequence, budget));
 }
 
 void ChunkChoice::Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const {
@@ -72,9 +73,14 @@ void ChunkChoice::Order(std::vector<Sequence*>& prompts, base::Clock::Duration n
                  [](const auto& entry) { return entry.second; });
 }
 
-int64_t ChunkChoice::RowsLeft(const Sequence& sequence, const PlanBuilder& builder) const {
+int64_t ChunkChoice::BoundedEnd(const Sequence& sequence, int64_t budget, bool first,
+                                const PlanBuilder& builder) const {
   const double left = *limits_.max_decode_stall_s - time_.Seconds(builder.work());
-  return time_.LongestChunk(sequence.scheduled, limits_.chunk_tokens, left);
+  int64_t rows = time_.LongestChunk(sequence.scheduled, limits_.chunk_tokens, left);
+  if (rows > kBoundedMultiple) rows -= rows % kBoundedMultiple;
+  if (first) rows = std::max(rows, kBoundedMultiple);
+  rows = std::min(rows, MostRows(sequence, budget));
+  return std::min(sequence.scheduled + rows, sequence.prefill_length());
 }
 
 }  // namespace longspan::engine

@@ -41,11 +41,13 @@ class ChunkChoice {
 
  private:
   double Seconds(int64_t begin, int64_t end) const;
+  int64_t MostRows(const Sequence& sequence, int64_t budget) const;
   int64_t ChunkEnd(const Sequence& sequence, int64_t budget) const;
   // Puts the prompt that goes first in front, and those after it by urgency.
   void Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const;
-  // How many rows may follow in a step that has these already.
-  int64_t RowsLeft(const Sequence& sequence, const PlanBuilder& builder) const;
+  // Where the chunk ends if the step may take so long only; not cut at multiples of anything.
+  int64_t BoundedEnd(const Sequence& sequence, int64_t budget, bool first,
+                     const PlanBuilder& builder) const;
 
   ChunkLimits limits_;
   plan::FixedChunks chunks_;

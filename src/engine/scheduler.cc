@@ -122,27 +122,32 @@ bool Scheduler::PreemptOne() {
 }
 
 void Scheduler::AddDecodeRows(bool with_prefill, PlanBuilder& builder) {
+  // A chunk is not to wait for the last stage. Nor is a row to hold up the groups whose turn is
+  // before that of its token; where none of those can go on, it does not.
+  const uint64_t next = builder.number().value;
+  const auto turns = static_cast<uint64_t>(groups_.in_use());
+  const uint64_t in_turn = next > turns ? next - turns : 0;
+  AddGroup(with_prefill ? 0 : in_turn, builder);
+  if (builder.empty() && !with_prefill) AddGroup(next, builder);
+}
+
+void Scheduler::AddGroup(uint64_t latest_source, PlanBuilder& builder) {
   for (int turn = 0; turn < groups_.groups() && builder.empty(); ++turn) {
     for (Sequence* sequence : groups_.group(next_group_))
-      if (CanDecode(*sequence, with_prefill, builder.number())) builder.AddDecodeRow(*sequence);
+      if (CanDecode(*sequence, latest_source)) builder.AddDecodeRow(*sequence);
     next_group_ = (next_group_ + 1) % groups_.groups();
   }
 }
 
-bool Scheduler::CanDecode(const Sequence& sequence, bool with_prefill,
-                          plan::PlanNumber next) const {
+bool Scheduler::CanDecode(const Sequence& sequence, uint64_t latest_source) const {
   if (!WantsRows(sequence) || !HasPage(sequence, pages_.pool().page_size()) ||
       sequence.pending.size() >= kSamplesInFlight)
     return false;
   const int64_t output = sequence.scheduled - sequence.prompt_length();
   const int64_t ahead = output - static_cast<int64_t>(sequence.output.size());
-  if (ahead < 0) return true;  // its token is committed
-  // A chunk is not to wait for the last stage, and a row not to hold up the groups whose turn is
-  // before that of its token.
-  return !with_prefill && ahead < static_cast<int64_t>(sequence.pending.size()) &&
-         sequence.pending[static_cast<size_t>(ahead)].plan.value +
-                 static_cast<uint64_t>(groups_.in_use()) <=
-             next.value;
+  if (ahead < 0) return true;
+  return ahead < static_cast<int64_t>(sequence.pending.size()) &&
+         sequence.pending[static_cast<size_t>(ahead)].plan.value <= latest_source;
 }
 
 void Scheduler::OnComputed(const plan::StepPlan& plan) {

@@ -88,7 +88,10 @@ class Scheduler {
   // False where none can be preempted now.
   bool PreemptOne();
   void AddDecodeRows(bool with_prefill, PlanBuilder& builder);
-  bool CanDecode(const Sequence& sequence, bool with_prefill, plan::PlanNumber next) const;
+  // Adds the rows of the first group in turn that has any: those whose token is committed or
+  // sampled by plans up to `latest_source`.
+  void AddGroup(uint64_t latest_source, PlanBuilder& builder);
+  bool CanDecode(const Sequence& sequence, uint64_t latest_source) const;
   // Takes it out of what runs; the ranks will hear of it. Null where it does not run.
   std::unique_ptr<Sequence> Stop(Sequence& sequence);
 
