@@ -3,6 +3,7 @@
 #include <new>
 
 #include "base/clock.h"
+#include "runtime/beat.h"
 #include "runtime/out_of_memory.h"
 #include "tensor/thread_pool.h"
 
@@ -56,7 +57,7 @@ base::Result<PreparedStep> PlanIntake::PrepareSafely() {
 }
 
 base::Result<PreparedStep> PlanIntake::Prepare() {
-  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, links_.leader->Receive());
+  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, ReceiveFromLeader(*links_.leader, config_));
   const auto now = [] { return base::SteadyClock().Now().count(); };
   PreparedStep step;
   step.intake.taken = now();

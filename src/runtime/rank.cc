@@ -5,6 +5,7 @@
 #include <new>
 #include <system_error>
 
+#include "runtime/beat.h"
 #include "runtime/out_of_memory.h"
 #include "runtime/plan_intake.h"
 #include "runtime/stage.h"
@@ -54,10 +55,23 @@ base::Status ApplyPlans(const RankConfig& config, const RankLinks& links, Stage&
   return status;
 }
 
-base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_backend) {
-  LONGSPAN_ASSIGN_OR_RETURN(const auto configure, links.leader->Receive());
-  LONGSPAN_ASSIGN_OR_RETURN(const RankConfig config, DecodeConfigure(configure));
+base::Result<RankConfig> ReceiveConfig(comm::Channel& leader, const RankHost& host) {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto configure, leader.Receive());
+  LONGSPAN_ASSIGN_OR_RETURN(RankConfig config, DecodeConfigure(configure));
+  if (!host.model_dir.empty()) config.model_dir = host.model_dir;
+  if (host.threads > 0) {
+    config.threads = host.threads;
+    config.cores = host.cores;
+  }
+  return config;
+}
+
+base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_backend,
+                           const RankHost& host) {
+  LONGSPAN_ASSIGN_OR_RETURN(const RankConfig config, ReceiveConfig(*links.leader, host));
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, find_backend(config.backend));
+  ComputeWatch watch;
+  const RankBeats beats(config, *links.leader, watch);
   auto reported = base::SteadyClock().Now();
   const auto report = [&](double share) {
     const auto now = base::SteadyClock().Now();
@@ -68,7 +82,8 @@ base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_bac
   };
   LONGSPAN_ASSIGN_OR_RETURN(const auto stage, Stage::Load(config, *backend, links, report));
   LONGSPAN_RETURN_IF_ERROR(links.leader->Send(EncodeReady(stage->ready())));
-  LONGSPAN_ASSIGN_OR_RETURN(const auto allocate, links.leader->Receive());
+  stage->set_watch(&watch);
+  LONGSPAN_ASSIGN_OR_RETURN(const auto allocate, ReceiveFromLeader(*links.leader, config));
   LONGSPAN_ASSIGN_OR_RETURN(const int64_t pages, DecodeAllocate(allocate));
   LONGSPAN_RETURN_IF_ERROR(stage->AllocateKv(pages));
   LONGSPAN_RETURN_IF_ERROR(links.leader->Send(EncodeAllocated()));
@@ -77,8 +92,10 @@ base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_bac
 
 }  // namespace
 
-base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend) {
-  const base::Status status = WithoutExceptions([&] { return BringUpAndRun(links, find_backend); });
+base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend,
+                     const RankHost& host) {
+  const base::Status status =
+      WithoutExceptions([&] { return BringUpAndRun(links, find_backend, host); });
   TellLeader(links, status);
   links.Close();
   return status.code() == base::StatusCode::kUnavailable ? base::OkStatus() : status;

@@ -1,8 +1,11 @@
 // The life of a rank, from its first frame to its last.
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "ops/backend.h"
@@ -13,9 +16,17 @@ namespace longspan::runtime {
 // Finds a backend by name, or says which there are.
 using BackendFinder = std::function<base::Result<const ops::Backend*>(std::string_view name)>;
 
+// What a rank on another host than the leader's knows better than the leader.
+struct RankHost {
+  std::string model_dir;       // empty: the leader's
+  int32_t threads = 0;         // 0: as the leader says, with its cores
+  std::vector<int32_t> cores;  // to pin the threads to; empty: not pinned
+};
+
 // Takes its configuration from the leader, loads, allocates, then applies plans until the leader
 // closes the channel (ok) or something fails (the error, which the leader has been told). Closes
 // the links before it returns. The calling thread is the rank's first compute thread.
-base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend);
+base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend,
+                     const RankHost& host = {});
 
 }  // namespace longspan::runtime

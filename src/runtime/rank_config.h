@@ -33,6 +33,7 @@ struct RankConfig {
   // that nobody computed costs what a real one does.
   bool synthetic_kv = false;
 
+  int32_t node = 0;   // whose memory the rank uses; the rank itself need not know
   plan::Epoch epoch;  // plans of another one are refused
   int32_t stage = 0;
   int32_t stages = 1;
@@ -42,6 +43,10 @@ struct RankConfig {
   int64_t max_rows = 0;     // of one plan
   int64_t max_slices = 0;   // of one plan
   int64_t max_context = 0;  // tokens of one sequence
+
+  int64_t beat_every_ms = 500;
+  int64_t peer_timeout_ms = 5000;       // without a sign of life a rank, or the leader, is lost
+  int64_t watchdog_timeout_ms = 60000;  // a plan that computes longer is a stall
 
   bool first() const { return stage == 0; }
   bool last() const { return stage == stages - 1; }
@@ -53,6 +58,7 @@ struct RankReady {
   int64_t workspace_bytes = 0;
   int64_t kv_bytes_per_page = 0;  // of its own layers
   int64_t available_bytes = 0;    // device memory that is left for KV
+  int32_t node = 0;               // not told by the rank
 };
 
 }  // namespace longspan::runtime

@@ -22,6 +22,9 @@ class RankHandle {
   // told together end together. The destructor does it as well.
   virtual void RequestEnd() = 0;
 
+  // Ends a rank that is of no use any more, without waiting for what it does: a process is killed.
+  virtual void Kill() { RequestEnd(); }
+
   // How the rank ended, once its channel has: "was killed by signal 9". Empty where it ended in
   // order or its end is not known within a moment.
   virtual std::string DescribeEnd() = 0;

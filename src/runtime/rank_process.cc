@@ -64,8 +64,13 @@ class RankProcess : public RankHandle {
   comm::Channel& channel() override { return *channel_; }
 
   void RequestEnd() override {
-    channel_->Close();
+    if (channel_ != nullptr) channel_->Close();
     if (!end_requested_) end_requested_ = std::chrono::steady_clock::now();
+  }
+
+  void Kill() override {
+    RequestEnd();
+    if (!exited_) kill(pid_, SIGKILL);
   }
 
   std::string DescribeEnd() override {
@@ -83,11 +88,27 @@ class RankProcess : public RankHandle {
   // True once the process has ended and was waited for. A negative time waits without limit.
   bool WaitForExit(std::chrono::milliseconds timeout) {
     if (exited_) return true;
-    pollfd poller{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
-    if (pidfd_.valid() && poll(&poller, 1, static_cast<int>(timeout.count())) <= 0) return false;
+    if (pidfd_.valid() && !PollForExit(timeout)) return false;
     const int flags = pidfd_.valid() || timeout.count() < 0 ? 0 : WNOHANG;
-    exited_ = waitpid(pid_, &wait_status_, flags) == pid_;
+    pid_t waited = -1;
+    do waited = waitpid(pid_, &wait_status_, flags);
+    while (waited < 0 && errno == EINTR);
+    exited_ = waited == pid_;
     return exited_;
+  }
+
+  bool PollForExit(std::chrono::milliseconds timeout) const {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    pollfd poller{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+    auto left = timeout;
+    while (true) {
+      const int ready = poll(&poller, 1, static_cast<int>(left.count()));
+      if (ready >= 0 || errno != EINTR) return ready > 0;
+      if (timeout.count() < 0) continue;
+      left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      left = std::max(left, std::chrono::milliseconds(0));
+    }
   }
 
   std::unique_ptr<comm::Channel> channel_;

@@ -19,8 +19,8 @@ struct RankProcessOptions {
 
 // Starts the process. It is killed when this process dies, and also when the calling thread ends:
 // start ranks from a thread that outlives them. `channel` is connected to one of the inherited
-// descriptors. On destruction the channel is closed, which tells the rank to end; what is left
-// after two seconds is killed.
+// descriptors; null where somebody else has that end. On destruction the channel is closed, which
+// tells the rank to end; what is left after two seconds is killed.
 base::Result<std::unique_ptr<RankHandle>> StartRankProcess(std::unique_ptr<comm::Channel> channel,
                                                            RankProcessOptions options);
 

@@ -157,6 +157,7 @@ base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
     LONGSPAN_RETURN_IF_ERROR(
         timer.Receive(prepared.received, prepared.intake.posted, residual.bytes()));
   }
+  const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
       timer.Kernels([&] { return RunLayers(step, plan, row_index, residual, result); }));
 

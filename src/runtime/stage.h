@@ -13,6 +13,7 @@
 #include "ops/backend.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
+#include "runtime/beat.h"
 #include "runtime/kv_cache.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
@@ -47,6 +48,9 @@ class Stage {
 
   const RankReady& ready() const { return ready_; }
   ResidualSlots& residual_slots() { return *residual_slots_; }
+
+  // Where Compute tells what it computes. `watch` must outlive the stage.
+  void set_watch(ComputeWatch* watch) { watch_ = watch; }
 
   base::Status AllocateKv(int64_t pages);
 
@@ -91,6 +95,7 @@ class Stage {
   std::optional<Sampler> sampler_;
   TokenFeed token_feed_;
   int64_t last_end_ = 0;  // of the last step; 0 before the first
+  ComputeWatch* watch_ = nullptr;
 };
 
 }  // namespace longspan::runtime

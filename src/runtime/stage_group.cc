@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <system_error>
 
 #include "kv/page_pool.h"
@@ -11,15 +12,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kOthersEndWithin(500);
 
-}  // namespace
-
-int64_t GroupInfo::kv_bytes_per_token() const {
-  int64_t bytes = 0;
-  for (const RankReady& rank : ranks) bytes += rank.kv_bytes_per_page / page_size;
-  return bytes;
-}
-
-base::Result<int64_t> ChoosePages(const CapacityOptions& options,
+// The pages that the memory of one host allows.
+base::Result<int64_t> PagesOfNode(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size) {
   int64_t page_bytes = 0;
   int64_t available = INT64_MAX;
@@ -53,11 +47,32 @@ base::Result<int64_t> ChoosePages(const CapacityOptions& options,
   return pages;
 }
 
+}  // namespace
+
+int64_t GroupInfo::kv_bytes_per_token() const {
+  int64_t bytes = 0;
+  for (const RankReady& rank : ranks) bytes += rank.kv_bytes_per_page / page_size;
+  return bytes;
+}
+
+base::Result<int64_t> ChoosePages(const CapacityOptions& options,
+                                  const std::vector<RankReady>& ranks, int page_size) {
+  std::map<int32_t, std::vector<RankReady>> nodes;
+  for (const RankReady& rank : ranks) nodes[rank.node].push_back(rank);
+  int64_t pages = INT64_MAX;
+  for (const auto& [node, of_node] : nodes) {
+    LONGSPAN_ASSIGN_OR_RETURN(const int64_t fit, PagesOfNode(options, of_node, page_size));
+    pages = std::min(pages, fit);
+  }
+  return pages;
+}
+
 StageGroup::StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks) : ranks_(std::move(ranks)) {}
 
 StageGroup::~StageGroup() {
-  for (const auto& rank : ranks_) rank->RequestEnd();
+  for (const auto& rank : ranks_) failed_ ? rank->Kill() : rank->RequestEnd();
   for (std::thread& reader : readers_) reader.join();
+  monitor_.reset();
 }
 
 base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
@@ -66,7 +81,7 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
   LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size(), "{} ranks, {} configurations",
                  ranks.size(), configs.size());
   std::unique_ptr<StageGroup> group(new StageGroup(std::move(ranks)));
-  LONGSPAN_RETURN_IF_ERROR(group->StartReaders());
+  LONGSPAN_RETURN_IF_ERROR(group->StartThreads(configs[0]));
   for (size_t rank = 0; rank < configs.size(); ++rank) {
     if (!group->ranks_[rank]->channel().Send(EncodeConfigure(configs[rank])).ok()) {
       // A rank that died at once is told with its reason by the next event.
@@ -75,6 +90,8 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
   }
   group->info_.page_size = configs[0].page_size;
   LONGSPAN_RETURN_IF_ERROR(group->CollectReady(progress));
+  for (size_t rank = 0; rank < configs.size(); ++rank)
+    group->info_.ranks[rank].node = configs[rank].node;
   LONGSPAN_ASSIGN_OR_RETURN(group->info_.pages,
                             ChoosePages(capacity, group->info_.ranks, group->info_.page_size));
   for (const auto& rank : group->ranks_)
@@ -83,8 +100,13 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
   return group;
 }
 
-base::Status StageGroup::StartReaders() {
+base::Status StageGroup::StartThreads(const RankConfig& config) {
+  std::vector<comm::Channel*> channels;
+  for (const auto& rank : ranks_) channels.push_back(&rank->channel());
   try {
+    monitor_ = std::make_unique<GroupMonitor>(
+        config, channels,
+        [this](size_t rank, base::Status status) { PushEvent(rank, std::move(status)); });
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
       readers_.emplace_back([this, rank] { ReadLoop(rank); });
   } catch (const std::system_error& error) {
@@ -108,6 +130,7 @@ base::Status StageGroup::CollectReady(const Progress& progress) {
       continue;
     }
     LONGSPAN_ASSIGN_OR_RETURN(info_.ranks[rank], DecodeReady(bytes));
+    monitor_->OnReady(rank);
     shares[rank] = 1;
     ++ready;
   }
@@ -125,6 +148,7 @@ base::Status StageGroup::CollectAllocated() {
 
 base::Status StageGroup::Submit(const plan::StepPlan& plan) {
   const Frame frame = EncodePlan(plan);
+  monitor_->OnSubmit();
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
     const base::Status status = ranks_[rank]->channel().Send(frame);
     if (!status.ok()) return RankFailure(rank, status);
@@ -142,14 +166,28 @@ base::Result<plan::StepResult> StageGroup::Next() {
 void StageGroup::ReadLoop(size_t rank) {
   while (true) {
     base::Result<Frame> frame = ranks_[rank]->channel().Receive();
-    const bool ended = !frame.ok();
-    {
-      const std::lock_guard lock(mutex_);
-      events_.push_back({rank, std::move(frame)});
+    if (!frame.ok()) {
+      monitor_->OnEnd(rank);
+      return PushEvent(rank, std::move(frame));
     }
-    arrived_.notify_one();
-    if (ended) return;
+    monitor_->OnSign(rank);
+    const auto kind = KindOf(*frame);
+    if (kind.ok() && *kind == FrameKind::kBeat) {
+      // A broken one is as good as none.
+      if (const auto beat = DecodeBeat(*frame); beat.ok()) monitor_->OnBeat(rank, *beat);
+      continue;
+    }
+    if (kind.ok() && *kind == FrameKind::kResult) monitor_->OnResult();
+    PushEvent(rank, std::move(frame));
   }
+}
+
+void StageGroup::PushEvent(size_t rank, base::Result<Frame> frame) {
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back({rank, std::move(frame)});
+  }
+  arrived_.notify_one();
 }
 
 StageGroup::Event StageGroup::NextEvent() {
@@ -161,6 +199,12 @@ StageGroup::Event StageGroup::NextEvent() {
 }
 
 base::Result<std::pair<size_t, Frame>> StageGroup::NextFrame(std::initializer_list<FrameKind> due) {
+  auto frame = TakeFrame(due);
+  if (!frame.ok()) failed_ = true;
+  return frame;
+}
+
+base::Result<std::pair<size_t, Frame>> StageGroup::TakeFrame(std::initializer_list<FrameKind> due) {
   Event event = NextEvent();
   if (!event.frame.ok()) return RankFailure(event.rank, event.frame.status());
   LONGSPAN_ASSIGN_OR_RETURN(const FrameKind kind, KindOf(*event.frame));
@@ -172,6 +216,9 @@ base::Result<std::pair<size_t, Frame>> StageGroup::NextFrame(std::initializer_li
 }
 
 base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_status) {
+  failed_ = true;
+  // The monitor has said all.
+  if (channel_status.code() == base::StatusCode::kDeadlineExceeded) return channel_status;
   // When a rank dies its neighbours lose their links and end as well, and any of them may be heard
   // of first. So wait a moment for the others: a failure that a rank could still report says most;
   // else the one that did not end by itself is the cause.

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
+#include "runtime/group_monitor.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_handle.h"
 #include "runtime/wire.h"
@@ -37,8 +38,8 @@ struct GroupInfo {
   int64_t kv_bytes_per_token() const;
 };
 
-// One capacity for all stages: the pages that the tightest of them can hold. The ranks share this
-// host's memory. ResourceExhausted with the numbers where not even one page fits, or fewer than
+// One capacity for all stages: the pages that the tightest of them can hold. The ranks of a node
+// share its memory. ResourceExhausted with the numbers where not even one page fits, or fewer than
 // were asked for.
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size);
@@ -65,7 +66,8 @@ class StageGroup {
   base::Status Submit(const plan::StepPlan& plan);
 
   // The next result of any rank; those of one rank come in the order of the plans. An error when a
-  // rank has failed or is gone: which, and why. The group is over then.
+  // rank has failed, is gone, or has given no sign of life or of progress for too long: which, and
+  // why. The group is over then, and destroying it kills what is left of it.
   base::Result<plan::StepResult> Next();
 
  private:
@@ -76,11 +78,13 @@ class StageGroup {
     base::Result<Frame> frame;
   };
 
-  base::Status StartReaders();
+  base::Status StartThreads(const RankConfig& config);
   void ReadLoop(size_t rank);
+  void PushEvent(size_t rank, base::Result<Frame> frame);
   Event NextEvent();
   // The frame of the next event, if it is of a kind that is due; a failure otherwise.
   base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
+  base::Result<std::pair<size_t, Frame>> TakeFrame(std::initializer_list<FrameKind> due);
   base::Status RankFailure(size_t rank, const base::Status& channel_status);
   base::Status CollectReady(const Progress& progress);
   base::Status CollectAllocated();
@@ -91,6 +95,12 @@ class StageGroup {
   std::condition_variable arrived_;
   std::deque<Event> events_;
   std::vector<std::thread> readers_;
+  std::unique_ptr<GroupMonitor> monitor_;
+  bool failed_ = false;
 };
+
+// Brings a group up for an epoch, all over again: the ranks of an earlier one have ended.
+using StageGroupFactory =
+    std::function<base::Result<std::unique_ptr<StageGroup>>(plan::Epoch epoch)>;
 
 }  // namespace longspan::runtime

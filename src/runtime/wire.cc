@@ -22,7 +22,7 @@ base::Result<FrameKind> KindOf(std::span<const std::byte> frame) {
         "a frame has version {}, this program speaks {}: run the same build everywhere", version,
         kFrameVersion);
   if (kind < static_cast<uint8_t>(FrameKind::kConfigure) ||
-      kind > static_cast<uint8_t>(FrameKind::kFailure))
+      kind > static_cast<uint8_t>(FrameKind::kRunOver))
     return base::DataLoss("a frame has the unknown kind {}", kind);
   return static_cast<FrameKind>(kind);
 }
@@ -47,6 +47,9 @@ Frame EncodeConfigure(const RankConfig& config) {
   writer.Write(config.max_rows);
   writer.Write(config.max_slices);
   writer.Write(config.max_context);
+  writer.Write(config.beat_every_ms);
+  writer.Write(config.peer_timeout_ms);
+  writer.Write(config.watchdog_timeout_ms);
   return writer.Take();
 }
 
@@ -71,12 +74,16 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.max_rows = reader.Read<int64_t>();
   config.max_slices = reader.Read<int64_t>();
   config.max_context = reader.Read<int64_t>();
+  config.beat_every_ms = reader.Read<int64_t>();
+  config.peer_timeout_ms = reader.Read<int64_t>();
+  config.watchdog_timeout_ms = reader.Read<int64_t>();
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
   const bool sane = config.load_format <= LoadFormat::kDummy && ValidDType(config.compute) &&
                     ValidDType(config.kv_cache) && config.threads > 0 && config.stage >= 0 &&
                     config.stage < config.stages && !config.ranges.empty() &&
                     config.page_size > 0 && config.max_rows > 0 && config.max_slices > 0 &&
-                    config.max_context > 0;
+                    config.max_context > 0 && config.beat_every_ms > 0 &&
+                    config.peer_timeout_ms > 0 && config.watchdog_timeout_ms > 0;
   if (!sane) return base::DataLoss("the configuration of a rank makes no sense");
   return config;
 }

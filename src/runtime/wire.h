@@ -29,6 +29,9 @@ enum class FrameKind : uint8_t {
   kResult = 7,     // rank -> leader: StepResult
   kTokens = 8,     // last stage -> first stage: SampledTokens
   kFailure = 9,    // rank -> leader: Status; the rank ends
+  kBeat = 10,      // both ways: Beat (runtime/beat.h)
+  kLaunch = 11,    // node 0 -> node: NodeLaunch (runtime/node_wire.h)
+  kRunOver = 12,   // node 0 -> node
 };
 
 // Tokens that a plan has sampled, by slot (-1 where a row was not sampled).

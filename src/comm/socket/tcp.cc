@@ -154,6 +154,18 @@ base::Status SetPeerTimeout(const FileDescriptor& socket, milliseconds peer_time
   return SetOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, static_cast<int>(1000 * seconds));
 }
 
+base::Result<TcpAddress> LocalAddress(const FileDescriptor& socket) {
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  std::array<char, NI_MAXHOST> host{};
+  if (::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0)
+    return base::SystemError(errno, "read the address of a TCP socket");
+  if (::getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, host.data(), host.size(), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return base::Internal("the address of a TCP socket has no text");
+  return TcpAddress{host.data(), PortOf(bound)};
+}
+
 base::Result<TcpListener> TcpListener::Listen(const TcpAddress& address) {
   LONGSPAN_ASSIGN_OR_RETURN(const AddressList found, Resolve(address, AI_PASSIVE));
   FileDescriptor socket(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

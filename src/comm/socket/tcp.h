@@ -32,6 +32,9 @@ struct TcpAddress {
 // too.
 base::Status SetPeerTimeout(const FileDescriptor& socket, std::chrono::milliseconds peer_timeout);
 
+// The numeric address of this end of a connection: where its peer would find this host.
+base::Result<TcpAddress> LocalAddress(const FileDescriptor& socket);
+
 // A port on which peers are waited for. Move-only; closed when destroyed.
 class TcpListener {
  public:
