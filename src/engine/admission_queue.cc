@@ -38,6 +38,11 @@ void AdmissionQueue::Return(std::unique_ptr<Sequence> sequence) {
   waiting_.insert(place, std::move(sequence));
 }
 
+void AdmissionQueue::ForgetRefusals() {
+  for (const auto& sequence : waiting_)
+    sequence->reserve_at_usable = sequence->reserve_failed_at_published = 0;
+}
+
 std::unique_ptr<Sequence> AdmissionQueue::Start(const RunningSequences& running,
                                                 PageLedger& pages) {
   if (waiting_.empty()) return nullptr;

@@ -39,6 +39,9 @@ class AdmissionQueue {
   // One that ran before, by its age among those that wait.
   void Return(std::unique_ptr<Sequence> sequence);
 
+  // The pool is another: whoever was refused pages may ask again.
+  void ForgetRefusals();
+
   // The next one that may start, with its pages; null where none may.
   std::unique_ptr<Sequence> Start(const RunningSequences& running, PageLedger& pages);
 

@@ -50,6 +50,7 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
       scheduler_(WithStages(options_.scheduler, group_->stages()), group_->info().pages,
                  group_->info().page_size),
       log_(base::Log("engine")),
+      info_(group_->info()),
       counters_(static_cast<size_t>(group_->stages())) {}
 
 base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
@@ -72,8 +73,9 @@ void Engine::Abort(plan::SequenceId id) {
 
 base::Status Engine::RunUntilIdle() {
   while (failure_.ok() && (!scheduler_.idle() || !in_flight_.empty())) {
-    failure_ = FillWindow();
-    if (failure_.ok() && !in_flight_.empty()) failure_ = TakeResult();
+    base::Status status = FillWindow();
+    if (status.ok() && !in_flight_.empty()) status = TakeResult();
+    if (!status.ok()) failure_ = Recover(std::move(status));
   }
   if (failure_.ok()) return failure_;
   counters_.SetActive(false, Now());
@@ -86,6 +88,7 @@ base::Status Engine::FillWindow() {
     LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return base::OkStatus();
+    plan->epoch = epoch_;
     if (log_.should_log(spdlog::level::trace)) log_.trace("{}", plan::ToText(*plan));
     timing.made = Now();
     LONGSPAN_RETURN_IF_ERROR(group_->Submit(*plan));
@@ -110,6 +113,7 @@ base::Status Engine::FillWindow() {
 
 base::Status Engine::TakeResult() {
   LONGSPAN_ASSIGN_OR_RETURN(plan::StepResult result, group_->Next());
+  if (result.epoch < epoch_) return base::OkStatus();
   const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
                                  [&](const InFlight& s) { return s.plan.number == result.plan; });
   if (step == in_flight_.end() || result.stage < 0 || result.stage >= group_->stages())
@@ -182,9 +186,12 @@ void Engine::CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRo
 void Engine::CommitPrefill(const plan::StepPlan& plan) {
   for (const plan::Slice& slice : plan.slices) {
     Sequence* sequence = scheduler_.Find(slice.sequence);
-    if (sequence == nullptr || slice.begin >= sequence->prompt_length() || sequence->resumed())
-      continue;
-    sequence->sink->OnPrefill(slice.sequence, slice.end(), sequence->prompt_length());
+    if (sequence == nullptr) continue;
+    const int64_t done = std::min(slice.end(), sequence->prompt_length());
+    if (done <= sequence->reported) continue;
+    sequence->reported = done;
+    restarts_ = 0;
+    sequence->sink->OnPrefill(slice.sequence, done, sequence->prompt_length());
   }
 }
 
@@ -196,6 +203,7 @@ void Engine::CommitRow(const plan::StepPlan& plan, plan::RowResult row) {
   if (wanted.sample) {
     CommitToken(*sequence, std::move(row));
   } else {
+    ++sequence->scored;
     sequence->sink->OnScore(sequence->id, {wanted.position, row.logprob, std::move(row.logits)});
   }
 }
@@ -203,6 +211,7 @@ void Engine::CommitRow(const plan::StepPlan& plan, plan::RowResult row) {
 void Engine::CommitToken(Sequence& sequence, plan::RowResult row) {
   sequence.pending.pop_front();
   sequence.output.push_back(row.token);
+  restarts_ = 0;
   if (sequence.output.size() == 1) sequence.first_token_s = SecondsSince(sequence.submitted);
   const auto contains = [&](const std::vector<int32_t>& tokens) {
     return std::find(tokens.begin(), tokens.end(), row.token) != tokens.end();

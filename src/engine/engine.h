@@ -25,6 +25,10 @@ struct EngineOptions {
   std::vector<int32_t> end_tokens;
   // Called with every computed step, before the step observer.
   std::function<void(const StepRecord&)> trace;
+  // Replaces a group that is lost by one of the same capacity; what was running is computed again.
+  // So often at most without any progress in between, then the loss ends all sequences.
+  runtime::StageGroupFactory restart;
+  int most_restarts = 0;
 };
 
 // All policy is here and in the scheduler; ranks only apply plans. One thread calls everything.
@@ -46,12 +50,13 @@ class Engine {
     observer_ = std::move(observer);
   }
 
-  // Works until no sequence is left. On an error of the group all sequences end with kAbort and it
-  // is returned.
+  // Works until no sequence is left. A group that is lost is replaced and what was running computed
+  // again, without repeating to a sink what it has got. On an error of the group that cannot be
+  // mended so all sequences end with kAbort and it is returned.
   base::Status RunUntilIdle();
 
   const RequestLimits& limits() const { return limits_; }
-  const runtime::GroupInfo& group_info() const { return group_->info(); }
+  const runtime::GroupInfo& group_info() const { return info_; }
   const PageLedger& pages() const { return scheduler_.pages(); }
   Counters counters() const { return counters_.Read(Now()); }
 
@@ -68,6 +73,8 @@ class Engine {
 
   base::Status FillWindow();
   base::Status TakeResult();
+  base::Status Recover(base::Status cause);
+  base::Status Restart(const base::Status& cause);
   void Commit(const plan::StepPlan& plan, plan::StepResult result);
   void CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRow> rows);
   void CommitRow(const plan::StepPlan& plan, plan::RowResult row);
@@ -78,12 +85,15 @@ class Engine {
   double SecondsSince(base::Clock::Duration begin) const;
   int64_t Now() const { return clock_.Now().count(); }
 
-  std::unique_ptr<runtime::StageGroup> group_;
+  std::unique_ptr<runtime::StageGroup> group_;  // null only while it is replaced
   EngineOptions options_;
   const base::Clock& clock_;
   RequestLimits limits_;
   Scheduler scheduler_;
   spdlog::logger& log_;
+  runtime::GroupInfo info_;
+  plan::Epoch epoch_;     // of the group
+  int restarts_ = 0;      // since a sequence has got further than ever before
   base::Status failure_;  // of the group; nothing works after it
   std::deque<InFlight> in_flight_;
   int uncommitted_ = 0;

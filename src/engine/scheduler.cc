@@ -112,13 +112,17 @@ bool Scheduler::PreemptOne() {
   }
   if (cheapest == nullptr) return false;
   std::unique_ptr<Sequence> sequence = Stop(*cheapest);
-  sequence->resumed_outputs = static_cast<int64_t>(sequence->output.size());
-  sequence->scheduled = sequence->computed = 0;
-  sequence->pages_announced = 0;
-  sequence->started = false;
+  Rewind(*sequence);
   queue_.Return(std::move(sequence));
   ++preemptions_;
   return true;
+}
+
+void Scheduler::Rewind(Sequence& sequence) {
+  sequence.resumed_outputs = static_cast<int64_t>(sequence.output.size());
+  sequence.scheduled = sequence.computed = 0;
+  sequence.pages_announced = 0;
+  sequence.started = false;
 }
 
 void Scheduler::AddDecodeRows(bool with_prefill, PlanBuilder& builder) {

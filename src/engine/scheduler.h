@@ -69,6 +69,11 @@ class Scheduler {
   // plans in order and what is in flight comes before.
   std::unique_ptr<Sequence> Retire(plan::SequenceId id);
 
+  // The stages are lost, and with them all KV: every running sequence goes back into the queue, to
+  // be computed again from its prompt and its committed output. Pages and cached prefixes are
+  // forgotten, and plans are numbered from 1.
+  void RecomputeAll();
+
   bool idle() const { return queue_.empty() && running_.empty(); }
   const PageLedger& pages() const { return pages_; }
   int64_t preemptions() const { return preemptions_; }
@@ -94,6 +99,8 @@ class Scheduler {
   bool CanDecode(const Sequence& sequence, uint64_t latest_source) const;
   // Takes it out of what runs; the ranks will hear of it. Null where it does not run.
   std::unique_ptr<Sequence> Stop(Sequence& sequence);
+  // Back to what it was before it started, but for what it has generated.
+  static void Rewind(Sequence& sequence);
 
   SchedulerOptions options_;
   PageLedger pages_;

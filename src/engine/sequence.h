@@ -40,6 +40,9 @@ struct Sequence {
   int64_t computed = 0;        // rows of positions below this are computed on every stage
   bool started = false;        // a plan has told the ranks of it
 
+  int64_t reported = 0;  // prompt tokens that the sink has heard of
+  size_t scored = 0;     // of request.score_positions, those that the sink has heard of
+
   std::vector<int32_t> output;  // committed tokens
   // Tokens that plans in flight will sample, in order, beginning with output[output.size()].
   std::deque<plan::TokenSource> pending;
