@@ -61,6 +61,7 @@ std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab_size, uint64_t st
 
 base::Result<std::unique_ptr<engine::Engine>> StartBenchEngine(EngineFlags flags, EngineSetup setup,
                                                                const BenchLoad& load) {
+  if (flags.nodes > 1) return base::Unimplemented("benches over several hosts are not built yet");
   flags.max_running_requests = load.sequences;
   flags.max_queued_requests = load.sequences;
   flags.disable_radix_cache = true;  // what is measured is to be computed

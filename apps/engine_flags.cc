@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/log.h"
+#include "comm/socket/tcp.h"
 
 namespace longspan::apps {
 namespace {
@@ -163,11 +164,20 @@ void AddCacheFlags(CLI::App& command, EngineFlags& flags) {
 void AddOperationFlags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--watchdog-timeout", flags.watchdog_timeout,
-                  "a plan that runs longer is a stall")
+                  "a stage that computes one plan for longer is lost")
       ->type_name("SECONDS")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str()
       ->group("Operation");
-  command.add_option("--peer-timeout", flags.peer_timeout, "a rank silent for longer is lost")
+  command.add_option("--peer-timeout", flags.peer_timeout, "a stage silent for longer is lost")
       ->type_name("SECONDS")
+      ->check(CLI::Range(1.0, 1e6))
+      ->capture_default_str()
+      ->group("Operation");
+  command
+      .add_flag("--no-replay", flags.no_replay,
+                "end when a stage is lost, instead of starting the stages again and computing what "
+                "was running once more")
       ->group("Operation");
   command
       .add_option("--trace-out", flags.trace_out,
@@ -178,6 +188,25 @@ void AddOperationFlags(CLI::App& command, EngineFlags& flags) {
       ->capture_default_str()
       ->envname("LONGSPAN_LOG_LEVEL")
       ->group("Operation");
+}
+
+base::Status CheckNodes(const EngineFlags& flags) {
+  if (flags.node_rank >= flags.nodes)
+    return base::InvalidArgument("--node-rank {} is not below --nnodes {}", flags.node_rank,
+                                 flags.nodes);
+  if (flags.nodes == 1) return base::OkStatus();
+  if (flags.dist_init_address.empty())
+    return base::InvalidArgument("--nnodes {} needs --dist-init-addr HOST:PORT of node 0",
+                                 flags.nodes);
+  LONGSPAN_ASSIGN_OR_RETURN(const auto address, comm::TcpAddress::Parse(flags.dist_init_address));
+  if (address.port == 0)
+    return base::InvalidArgument("--dist-init-addr {} needs a port above 0",
+                                 flags.dist_init_address);
+  if (flags.mesh.pp < flags.nodes)
+    return base::InvalidArgument(
+        "--nnodes {} needs a stage for every host: give --pp-size {} or more", flags.nodes,
+        flags.nodes);
+  return base::OkStatus();
 }
 
 // The flags of interfaces that come with later parts.
@@ -191,10 +220,6 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::Unimplemented("looped stages are not built yet: use --virtual-stages 1");
   if (flags.chunk_policy != "fixed" || flags.dynamic_chunking || flags.smooth_factor)
     return base::Unimplemented("only --chunk-policy fixed is built yet");
-  if (flags.nodes != 1 || flags.node_rank != 0)
-    return base::Unimplemented("several hosts are not built yet: use --nnodes 1 --node-rank 0");
-  if (flags.watchdog_timeout) return base::Unimplemented("--watchdog-timeout is not built yet");
-  if (flags.peer_timeout) return base::Unimplemented("--peer-timeout is not built yet");
   return spec::CheckMesh(flags.mesh);
 }
 
@@ -213,6 +238,9 @@ base::Status CheckEngineFlags(const EngineFlags& flags) {
   LONGSPAN_RETURN_IF_ERROR(base::SetLogLevel(flags.log_level));
   if (std::isnan(flags.memory_fraction))
     return base::InvalidArgument("--mem-fraction-static must be a number between 0 and 1");
+  if (std::isnan(flags.watchdog_timeout) || std::isnan(flags.peer_timeout))
+    return base::InvalidArgument("--watchdog-timeout and --peer-timeout must be numbers");
+  LONGSPAN_RETURN_IF_ERROR(CheckNodes(flags));
   return CheckBuilt(flags);
 }
 

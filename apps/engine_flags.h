@@ -37,8 +37,9 @@ struct EngineFlags {
   int64_t max_running_requests = 64;
   int64_t max_queued_requests = 1024;
   std::optional<int64_t> max_decode_stall_ms;
-  std::optional<double> watchdog_timeout;
-  std::optional<double> peer_timeout;
+  double watchdog_timeout = 60;
+  double peer_timeout = 5;
+  bool no_replay = false;
   int nodes = 1;
   int node_rank = 0;
   std::string dist_init_address;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "apps/model_location.h"
+#include "apps/node_setup.h"
 #include "apps/trace_writer.h"
 #include "apps/wiring.h"
 #include "model/architecture.h"
@@ -15,6 +16,8 @@ namespace longspan::apps {
 namespace {
 
 constexpr int64_t kDefaultChunkTokens = 512;
+// Without any progress in between: then it is no accident.
+constexpr int kMostRestarts = 3;
 // Without --max-total-tokens: room for so many of the longest sequences, if the memory is there.
 // More would only reserve what nobody fills.
 constexpr int64_t kLongestSequencesHeld = 8;
@@ -25,10 +28,16 @@ int64_t MaxReturnedRows(int64_t vocab_size) {
   return std::max<int64_t>(1, kMostFloats / vocab_size);
 }
 
+// The stages that run on this host.
+runtime::StageShare StagesHere(const EngineFlags& flags) {
+  return runtime::SpreadStages(flags.mesh.pp, flags.nodes)[static_cast<size_t>(flags.node_rank)];
+}
+
 // Packing more weights than there is memory would end in the kernel killing the process.
-base::Status CheckWeightsFit(const EngineSetup& setup) {
+base::Status CheckWeightsFit(const EngineFlags& flags, const EngineSetup& setup) {
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(setup.backend));
-  const int64_t needed = model::Parameters(setup.model) * tensor::SizeOf(setup.compute);
+  const int64_t needed = model::Parameters(setup.model) * tensor::SizeOf(setup.compute) *
+                         StagesHere(flags).count() / flags.mesh.pp;
   const int64_t available = backend->AvailableBytes();
   constexpr double kGib = 1 << 30;
   if (needed > available)
@@ -61,15 +70,19 @@ base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flag
 
 int ChooseThreads(const EngineFlags& flags) {
   if (flags.threads > 0) return flags.threads;
-  return std::max(1, static_cast<int>(tensor::AllowedCores().size()) / flags.mesh.ranks());
+  const auto cores = static_cast<int>(tensor::AllowedCores().size());
+  return std::max(1, cores / StagesHere(flags).count());
 }
 
 std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
                                              const engine::SchedulerOptions& scheduler) {
   std::vector<runtime::RankConfig> configs;
   const int stages = static_cast<int>(setup.stages.size());
+  const auto shares = runtime::SpreadStages(stages, flags.nodes);
   for (int stage = 0; stage < stages; ++stage) {
-    const auto cores = tensor::CoresOfRank(stage, stages, setup.threads);
+    const auto here = std::find_if(shares.begin(), shares.end(),
+                                   [&](const auto& share) { return share.Has(stage); });
+    const auto cores = tensor::CoresOfRank(stage - here->first, here->count(), setup.threads);
     configs.push_back({
         .model_dir = setup.model_dir.string(),
         .load_format =
@@ -82,6 +95,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .kv_cache = setup.kv_cache,
         .deterministic = flags.deterministic,
         .synthetic_kv = setup.synthetic_kv,
+        .node = static_cast<int32_t>(here - shares.begin()),
         .stage = stage,
         .stages = stages,
         .ranges = {setup.stages[stage]},
@@ -89,6 +103,8 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .max_rows = scheduler.chunk_tokens + scheduler.max_running,
         .max_slices = 2 * scheduler.max_running,
         .max_context = setup.context_length,
+        .peer_timeout_ms = static_cast<int64_t>(1000 * flags.peer_timeout),
+        .watchdog_timeout_ms = static_cast<int64_t>(1000 * flags.watchdog_timeout),
     });
   }
   return configs;
@@ -100,6 +116,24 @@ std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path, 
   return [writer = std::make_shared<TraceWriter>(path, ranks)](const engine::StepRecord& step) {
     writer->Add(step);
   };
+}
+
+using RanksStarter =
+    std::function<base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>>()>;
+
+// Starts all ranks, as often as it is called.
+base::Result<RanksStarter> RankStarter(const EngineFlags& flags, const EngineSetup& setup,
+                                       StagePlacement placement) {
+  const int stages = static_cast<int>(setup.stages.size());
+  if (flags.nodes > 1) {
+    LONGSPAN_ASSIGN_OR_RETURN(NodeOptions options, NodeOptionsOf(flags, setup));
+    LONGSPAN_ASSIGN_OR_RETURN(auto listening, NodeLeader::Listen(std::move(options)));
+    const std::shared_ptr<NodeLeader> leader = std::move(listening);
+    return RanksStarter([leader] { return leader->StartRanks(); });
+  }
+  const bool threads = placement == StagePlacement::kThreads || stages == 1;
+  return RanksStarter(
+      [=] { return threads ? StartRankThreads(stages) : StartRankProcesses(stages); });
 }
 
 }  // namespace
@@ -139,26 +173,36 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_returned_rows = MaxReturnedRows(setup.model.vocab_size),
       .reuse_prefixes = !flags.disable_radix_cache,
       .max_decode_stall_s = DecodeStallSeconds(flags)};
-  const int stages = static_cast<int>(setup.stages.size());
-  LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(setup));
+  LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
-  auto trace = TraceTo(flags.trace_out, stages);
-  const bool threads = placement == StagePlacement::kThreads || stages == 1;
-  LONGSPAN_ASSIGN_OR_RETURN(auto ranks,
-                            threads ? StartRankThreads(stages) : StartRankProcesses(stages));
-  const runtime::CapacityOptions capacity = {
-      .max_total_tokens = flags.max_total_tokens,
-      .memory_fraction = flags.memory_fraction,
-      .most_tokens = kLongestSequencesHeld * setup.context_length};
-  LONGSPAN_ASSIGN_OR_RETURN(
-      auto group, runtime::StageGroup::BringUp(
-                      std::move(ranks), RankConfigs(flags, setup, scheduler), capacity, loading));
+  auto trace = TraceTo(flags.trace_out, static_cast<int>(setup.stages.size()));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto start_ranks, RankStarter(flags, setup, placement));
+  runtime::CapacityOptions capacity = {.max_total_tokens = flags.max_total_tokens,
+                                       .memory_fraction = flags.memory_fraction,
+                                       .most_tokens = kLongestSequencesHeld * setup.context_length};
+  const auto bring_up = [start_ranks, configs = RankConfigs(flags, setup, scheduler)](
+                            plan::Epoch epoch, const runtime::CapacityOptions& wanted,
+                            const runtime::StageGroup::Progress& progress)
+      -> base::Result<std::unique_ptr<runtime::StageGroup>> {
+    auto of_epoch = configs;
+    for (runtime::RankConfig& config : of_epoch) config.epoch = epoch;
+    LONGSPAN_ASSIGN_OR_RETURN(auto ranks, start_ranks());
+    return runtime::StageGroup::BringUp(std::move(ranks), of_epoch, wanted, progress);
+  };
+  LONGSPAN_ASSIGN_OR_RETURN(auto group, bring_up({0}, capacity, loading));
+  capacity.max_total_tokens = group->info().capacity_tokens();
+  const auto restart = [bring_up, capacity](plan::Epoch epoch) {
+    return bring_up(epoch, capacity, {});
+  };
   return std::make_unique<engine::Engine>(
-      std::move(group), engine::EngineOptions{.scheduler = scheduler,
-                                              .vocab_size = setup.model.vocab_size,
-                                              .context_length = setup.context_length,
-                                              .end_tokens = setup.model.end_tokens,
-                                              .trace = std::move(trace)});
+      std::move(group),
+      engine::EngineOptions{.scheduler = scheduler,
+                            .vocab_size = setup.model.vocab_size,
+                            .context_length = setup.context_length,
+                            .end_tokens = setup.model.end_tokens,
+                            .trace = std::move(trace),
+                            .restart = restart,
+                            .most_restarts = flags.no_replay ? 0 : kMostRestarts});
 }
 
 }  // namespace longspan::apps

@@ -12,6 +12,7 @@
 #include "apps/engine_setup.h"
 #include "apps/generate_output.h"
 #include "apps/input_files.h"
+#include "apps/node_setup.h"
 #include "apps/pipeline_report.h"
 
 namespace longspan::apps {
@@ -125,6 +126,7 @@ CommandResult Generate(const GenerateFlags& flags, bool has_prompt) {
         "give exactly one of --prompt, --prompt-file, --ids-file and --chat"));
   const auto setup = ResolveSetup(flags.engine);
   if (!setup.ok()) return setup.status();
+  if (flags.engine.node_rank > 0) return RunNode(flags.engine, *setup);
   auto prompts = ReadPrompts(flags, has_prompt, setup->model_dir);
   if (!prompts.ok()) return prompts.status();
 

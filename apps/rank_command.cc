@@ -17,15 +17,19 @@ void AddRankCommand(CLI::App& app, Command& selected) {
   command->add_option("--previous", descriptors->previous);
   command->add_option("--next", descriptors->next);
   command->add_option("--tokens", descriptors->tokens);
-  command->callback([&selected, descriptors] {
-    selected = [descriptors]() -> CommandResult {
+  auto host = std::make_shared<runtime::RankHost>();
+  command->add_option("--model-dir", host->model_dir);
+  command->add_option("--threads", host->threads);
+  command->add_option("--cores", host->cores)->delimiter(',');
+  command->callback([&selected, descriptors, host] {
+    selected = [descriptors, host]() -> CommandResult {
       runtime::RankLinks links;
       base::Status status = ConnectRank(*descriptors, links);
       // Started by hand.
       if (status.code() == base::StatusCode::kInvalidArgument) return status;
       // What fails is told to the leader, which tells the user; here it is for those who debug.
       if (status.ok()) {
-        status = runtime::RunRank(links, FindBackend);
+        status = runtime::RunRank(links, FindBackend, *host);
       } else if (links.leader != nullptr) {
         (void)links.leader->Send(runtime::EncodeFailure(status));
       }

@@ -14,6 +14,7 @@
 #include "apps/engine_flags.h"
 #include "apps/engine_setup.h"
 #include "apps/input_files.h"
+#include "apps/node_setup.h"
 #include "apps/progress_bar.h"
 #include "checkpoint/safetensors.h"
 
@@ -149,6 +150,7 @@ CommandResult Score(const ScoreFlags& flags) {
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
   const auto setup = ResolveSetup(flags.engine);
   if (!setup.ok()) return setup.status();
+  if (flags.engine.node_rank > 0) return RunNode(flags.engine, *setup);
   auto lists = ReadIdLists(flags.ids_file);
   if (!lists.ok()) return lists.status();
   if (lists->size() != 1)

@@ -1,6 +1,7 @@
 #include "apps/wiring.h"
 
 #include <string>
+#include <sys/socket.h>
 #include <utility>
 
 #include "apps/model_location.h"
@@ -28,6 +29,16 @@ struct ProcessConnections {
     descriptors.push_back(std::move(descriptor));
   }
 };
+
+// Through memory within a host, over TCP between hosts.
+base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
+  comm::FileDescriptor socket(descriptor);
+  int family = AF_UNIX;
+  socklen_t size = sizeof(family);
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family != AF_UNIX)
+    return comm::CreateSocketLink(std::move(socket));
+  return comm::CreateSharedMemoryLink(std::move(socket));
+}
 
 }  // namespace
 
@@ -89,12 +100,10 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
   LONGSPAN_ASSIGN_OR_RETURN(links.leader,
                             comm::CreateSocketChannel(comm::FileDescriptor(descriptors.leader)));
   if (descriptors.previous >= 0) {
-    LONGSPAN_ASSIGN_OR_RETURN(
-        links.previous, comm::CreateSharedMemoryLink(comm::FileDescriptor(descriptors.previous)));
+    LONGSPAN_ASSIGN_OR_RETURN(links.previous, CreateLink(descriptors.previous));
   }
   if (descriptors.next >= 0) {
-    LONGSPAN_ASSIGN_OR_RETURN(links.next,
-                              comm::CreateSharedMemoryLink(comm::FileDescriptor(descriptors.next)));
+    LONGSPAN_ASSIGN_OR_RETURN(links.next, CreateLink(descriptors.next));
   }
   if (descriptors.tokens >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.tokens,

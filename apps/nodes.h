@@ -1,0 +1,51 @@
+// Several hosts: the same command on each. Node 0 leads and has the engine; every other node starts
+// the ranks of its host when node 0 says so, until node 0 ends the run.
+//
+// Nodes above 0 hold a connection to node 0, over which orders come. A connection of a rank with
+// the leader or with a rank of another node is made by the nodes (the higher one connects to where
+// the lower one listens) and inherited by the rank, like the ones within a host. All of them begin
+// with a greeting that refuses another version, model or flag.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "comm/socket/tcp.h"
+#include "runtime/node_wire.h"
+#include "runtime/rank.h"
+#include "runtime/rank_handle.h"
+
+namespace longspan::apps {
+
+struct NodeOptions {
+  comm::TcpAddress leader;  // where node 0 listens
+  int node = 0;             // this one
+  int nodes = 2;
+  int stages = 2;            // at least one for every node
+  comm::Greeting agreement;  // build and agreement; the identity is filled in
+  std::chrono::milliseconds peer_timeout{5000};
+  // Of a node above 0: its own folder of the model, and what each of its ranks computes with.
+  std::string model_dir;
+  int threads = 1;
+};
+
+// Node 0. One thread calls it, the one that outlives the ranks (runtime/rank_process.h).
+class NodeLeader {
+ public:
+  // Begins to listen.
+  static base::Result<std::unique_ptr<NodeLeader>> Listen(NodeOptions options);
+  virtual ~NodeLeader() = default;  // tells the nodes that the run is over
+
+  // Waits until all nodes are there, as long as it takes, and starts the ranks of all stages, in
+  // order. Called again it starts new ones: nodes that are gone are waited for.
+  virtual base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRanks() = 0;
+};
+
+// A node above 0: ok when node 0 has ended the run. InvalidArgument when node 0 refuses it, with
+// the difference; Unavailable when node 0 is gone.
+base::Status FollowLeader(const NodeOptions& options);
+
+}  // namespace longspan::apps
