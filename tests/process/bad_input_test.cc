@@ -63,6 +63,9 @@ TEST(BadFlagsTest, NonsenseValuesAreWrongUsage) {
                                                        {"--mem-fraction-static", "2"},
                                                        {"--mem-fraction-static", "nan"},
                                                        {"--max-total-tokens", "0"},
+                                                       {"--watchdog-timeout", "0"},
+                                                       {"--peer-timeout", "0.5"},
+                                                       {"--peer-timeout", "nan"},
                                                        {"--context-length", "0"},
                                                        {"--context-length", "99999999999999999999"},
                                                        {"--max-running-requests", "0"},
@@ -105,19 +108,29 @@ TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
                                                        {"--tp", "2"},
                                                        {"--cp-size", "2"},
                                                        {"--virtual-stages", "2"},
-                                                       {"--nnodes", "2"},
                                                        {"--chunk-policy", "planned"},
                                                        {"--chunk-policy", "quadratic"},
                                                        {"--enable-dynamic-chunking"},
                                                        {"--dynamic-chunking-smooth-factor", "0.6"},
-                                                       {"--watchdog-timeout", "9"},
-                                                       {"--peer-timeout", "9"},
                                                        {"--trace-out", "trace.json"}};
   for (const auto& more : flags)
     EXPECT_THAT(Refusal(Prompt(more), 2),
                 AnyOf(HasSubstr("not built yet"), HasSubstr("is built yet")));
   for (const char* command : {"serve", "simulate", "plan"})
     EXPECT_THAT(Refusal({command, "--port", "1"}, 2), HasSubstr("not built yet"));
+}
+
+TEST(BadFlagsTest, HostsMustBeNumberedAndFindEachOther) {
+  EXPECT_THAT(Refusal(Prompt({"--node-rank", "1"}), 2), HasSubstr("not below --nnodes 1"));
+  EXPECT_THAT(Refusal(Prompt({"--nnodes", "2", "--pp-size", "2"}), 2),
+              HasSubstr("needs --dist-init-addr"));
+  const auto at = [](const char* address, const char* stages) {
+    return Prompt({"--nnodes", "2", "--dist-init-addr", address, "--pp-size", stages});
+  };
+  EXPECT_THAT(Refusal(at("localhost", "2"), 2), HasSubstr("HOST:PORT"));
+  EXPECT_THAT(Refusal(at("localhost:0", "2"), 2), HasSubstr("port above 0"));
+  EXPECT_THAT(Refusal(at("localhost:30001", "1"), 2), HasSubstr("--pp-size 2 or more"));
+  EXPECT_THAT(Refusal(at("192.0.2.1:30001", "2"), 1), HasSubstr("an address of this host"));
 }
 
 TEST(BadFlagsTest, WhatTheModelCannotDo) {

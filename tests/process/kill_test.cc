@@ -29,6 +29,7 @@ std::vector<std::string> LongPrefill(const TemporaryFolder& folder, int stages, 
           std::to_string(chunk),
           "--threads",
           "1",
+          "--no-replay",
           "--pp-size",
           std::to_string(stages)};
 }

@@ -1,0 +1,102 @@
+// An engine of three stages over connections that misbehave by a plan.
+#pragma once
+
+#include <condition_variable>
+#include <cstdlib>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "comm/fault/fault.h"
+#include "engine/engine.h"
+#include "tests/engine/engine_harness.h"
+
+namespace longspan::testing {
+
+constexpr int kFaultyStages = 3;  // of the three layers of rand-llama
+inline const char* const kFaultyModel = "rand-llama";
+
+// Which connection misbehaves, and at which stage's sending end.
+enum class Line { kPlans, kResults, kResidual, kTokens };
+struct Place {
+  Line line;
+  int stage;  // whose plans, results, output
+
+  std::string ToString() const {
+    constexpr const char* kNames[] = {"plans to", "results of", "residuals of", "tokens of"};
+    return fmt::format("{} stage {}", kNames[static_cast<int>(line)], stage);
+  }
+};
+
+std::vector<Place> AllPlaces();
+
+using Faults = std::vector<std::pair<Place, comm::FaultPlan>>;
+
+struct FaultyOptions {
+  // What the lines of an epoch do.
+  std::function<Faults(plan::Epoch)> faults;
+  bool replay = false;
+  // By default so seldom that messages can be counted.
+  int64_t beat_every_ms = 60000;
+  int64_t peer_timeout_ms = 120000;
+  int64_t watchdog_timeout_ms = 60000;
+};
+
+// The stages are threads.
+base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& options);
+
+// Three requests of different lengths, and what comes out of them without faults.
+std::vector<engine::Request> FaultyRequests();
+std::vector<std::vector<int32_t>> ExpectedOutputs();
+
+class CollectingSink : public engine::OutputSink {
+ public:
+  bool OnToken(plan::SequenceId sequence, const engine::TokenOutput& token) override {
+    ids[sequence.value].push_back(token.token);
+    return true;
+  }
+  void OnFinish(plan::SequenceId sequence, engine::FinishReason reason,
+                const engine::FinishInfo& /*info*/) override {
+    EXPECT_EQ(reasons.count(sequence.value), 0u) << "finished twice";
+    reasons[sequence.value] = reason;
+  }
+
+  std::map<int64_t, std::vector<int32_t>> ids;
+  std::map<int64_t, engine::FinishReason> reasons;
+};
+
+// Ends the whole test program where a test hangs: what hangs cannot be joined.
+class HangGuard {
+ public:
+  explicit HangGuard(std::string what)
+      : thread_([this, what = std::move(what)] {
+          std::unique_lock lock(mutex_);
+          if (ended_.wait_for(lock, std::chrono::seconds(60), [this] { return done_; })) return;
+          fmt::print(stderr, "hangs: {}\n", what);
+          std::abort();
+        }) {}
+  ~HangGuard() {
+    {
+      const std::lock_guard lock(mutex_);
+      done_ = true;
+    }
+    ended_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  bool done_ = false;
+  std::thread thread_;
+};
+
+}  // namespace longspan::testing
