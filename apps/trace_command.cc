@@ -1,5 +1,7 @@
 // `longspan trace`: what a file of --trace-out says.
+#include <cerrno>
 #include <fstream>
+#include <limits>
 #include <memory>
 
 #include <fmt/format.h>

@@ -62,7 +62,9 @@ void CounterBook::Add(const StepRecord& step) {
     counters.kernels += stage.kernels;
     counters.wait += stage.wait;
     counters.transfer += stage.transfer;
-    counters.host += stage.end - stage.start - stage.kernels - stage.wait - stage.transfer;
+    // Not what is left of the step: a rank may work on other plans in between.
+    for (const plan::StageSpan& span : stage.spans)
+      if (span.kind == plan::SpanKind::kHost) counters.host += span.end - span.start;
     for (const plan::BoundaryTransfer& send : stage.sends) counters.sent_bytes += send.bytes;
   }
 }

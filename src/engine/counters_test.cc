@@ -42,13 +42,12 @@ StepRecord Step(std::vector<plan::StageTiming> stages) {
 TEST(CounterBookTest, WhatIsNotWorkIsBubbleWhilePlansAreInFlight) {
   CounterBook book(2);
   book.SetActive(true, 0);
-  book.Add(Step({{.start = 100,
-                  .end = 160,
-                  .kernels = 40,
-                  .wait = 10,
-                  .transfer = 4,
-                  .sends = {{.posted = 150, .bytes = 512}}},
-                 {.start = 9000, .end = 9050, .kernels = 50}}));
+  plan::StageTiming first{.start = 100, .end = 160, .kernels = 40, .wait = 10, .transfer = 4};
+  first.spans = {{plan::SpanKind::kHost, 95, 100},
+                 {plan::SpanKind::kKernels, 100, 140},
+                 {plan::SpanKind::kHost, 140, 141}};
+  first.sends = {{.posted = 150, .bytes = 512}};
+  book.Add(Step({first, {.start = 9000, .end = 9050, .kernels = 50}}));
   const Counters during = book.Read(100);
   EXPECT_EQ(during.active, 100);
   EXPECT_EQ(during.plans, 1);

@@ -111,8 +111,7 @@ TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
                                                        {"--chunk-policy", "planned"},
                                                        {"--chunk-policy", "quadratic"},
                                                        {"--enable-dynamic-chunking"},
-                                                       {"--dynamic-chunking-smooth-factor", "0.6"},
-                                                       {"--trace-out", "trace.json"}};
+                                                       {"--dynamic-chunking-smooth-factor", "0.6"}};
   for (const auto& more : flags)
     EXPECT_THAT(Refusal(Prompt(more), 2),
                 AnyOf(HasSubstr("not built yet"), HasSubstr("is built yet")));
