@@ -48,7 +48,7 @@ base::Result<const ops::Backend*> FindBackend(std::string_view name) {
   return base::Unimplemented("the backend '{}' is not built: use cpu or reference", name);
 }
 
-base::Result<Ranks> StartRankThreads(int stages) {
+base::Result<Ranks> StartRankThreads(int stages, const runtime::BackendFinder& find_backend) {
   std::vector<runtime::RankLinks> links(stages);
   std::vector<std::unique_ptr<comm::Channel>> leaders(stages);
   for (int stage = 0; stage < stages; ++stage) {
@@ -61,7 +61,7 @@ base::Result<Ranks> StartRankThreads(int stages) {
   Ranks ranks;
   for (int stage = 0; stage < stages; ++stage)
     ranks.push_back(
-        runtime::StartRankThread(std::move(leaders[stage]), std::move(links[stage]), FindBackend));
+        runtime::StartRankThread(std::move(leaders[stage]), std::move(links[stage]), find_backend));
   return ranks;
 }
 

@@ -16,9 +16,10 @@ namespace longspan::apps {
 // The backend of that name; "auto" is the best that this machine has.
 base::Result<const ops::Backend*> FindBackend(std::string_view name);
 
-// One rank per stage, connected in a row and back: threads of this process, or processes of this
-// program.
-base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(int stages);
+// One rank per stage, connected in a row and back: threads of this process (tests may bring a
+// backend of their own), or processes of this program.
+base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(
+    int stages, const runtime::BackendFinder& find_backend = FindBackend);
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankProcesses(int stages);
 
 // The descriptors that a rank process got from its parent; -1 for one that it lacks.
