@@ -37,7 +37,8 @@ int64_t StepPlan::rows() const {
 }
 
 std::string ToText(const StepPlan& plan) {
-  std::string text = fmt::format("plan {} epoch {}\n", plan.number.value, plan.epoch.value);
+  std::string text = fmt::format("plan {} epoch {}{}\n", plan.number.value, plan.epoch.value,
+                                 plan.ends_group ? "" : " group goes on");
   const auto out = std::back_inserter(text);
   for (const SequenceId id : plan.released) fmt::format_to(out, "release {}\n", id.value);
   for (const SequenceStart& start : plan.started) {

@@ -64,6 +64,8 @@ struct LogitsRow {
 struct StepPlan {
   PlanNumber number;
   Epoch epoch;
+  // In a pipeline with looped stages: the last plan of its group (plan/pipeline_schedule.h).
+  bool ends_group = true;
   std::vector<SequenceId> released;
   std::vector<SequenceStart> started;
   std::vector<Slice> slices;

@@ -111,6 +111,7 @@ Frame EncodePlan(const plan::StepPlan& plan) {
   base::ByteWriter writer = BeginFrame(FrameKind::kPlan);
   writer.Write(plan.number.value);
   writer.Write(plan.epoch.value);
+  writer.Write(static_cast<uint8_t>(plan.ends_group ? 1 : 0));
   writer.WriteVector<plan::SequenceId>(plan.released);
   writer.Write(static_cast<uint32_t>(plan.started.size()));
   for (const plan::SequenceStart& start : plan.started) {
@@ -131,6 +132,7 @@ base::Result<plan::StepPlan> DecodePlan(std::span<const std::byte> frame) {
   plan::StepPlan plan;
   plan.number.value = reader.Read<uint64_t>();
   plan.epoch.value = reader.Read<uint32_t>();
+  plan.ends_group = reader.Read<uint8_t>() != 0;
   plan.released = reader.ReadVector<plan::SequenceId>();
   plan.started.resize(reader.ReadCount(sizeof(int64_t)));
   for (plan::SequenceStart& start : plan.started) {

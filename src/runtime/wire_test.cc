@@ -8,7 +8,7 @@ namespace longspan::runtime {
 namespace {
 
 plan::StepPlan SomePlan() {
-  plan::StepPlan plan{.number = {12}, .epoch = {3}};
+  plan::StepPlan plan{.number = {12}, .epoch = {3}, .ends_group = false};
   plan.released = {{1}, {2}};
   plan.started = {
       {.sequence = {5},
