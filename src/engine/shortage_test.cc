@@ -203,7 +203,6 @@ TEST(KeptPagesTest, OutputsThatOutgrowThePoolAllEnd) {
   for (const plan::StepPlan& plan : server.plans()) rows += plan.rows();
   for (int64_t id = 1; id <= 100; ++id)
     EXPECT_EQ(server.outcome(id).tokens, 100 + 37 * (id - 1) % 300);
-            << " time " << server.now() << " plans " << server.plans().size() << std::endl;
   EXPECT_GT(server.scheduler().preemptions(), 0);
   EXPECT_GE(rows, tokens);
   EXPECT_LT(rows, 1.3 * tokens);
