@@ -59,6 +59,7 @@ class Engine {
   const runtime::GroupInfo& group_info() const { return info_; }
   const PageLedger& pages() const { return scheduler_.pages(); }
   Counters counters() const { return counters_.Read(Now()); }
+  int64_t preemptions() const { return scheduler_.preemptions(); }
 
  private:
   // A plan that some stage has not reported yet.
