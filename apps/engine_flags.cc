@@ -2,8 +2,8 @@
 
 #include <cmath>
 
+#include "apps/nodes.h"
 #include "base/log.h"
-#include "comm/socket/tcp.h"
 
 namespace longspan::apps {
 namespace {
@@ -198,10 +198,7 @@ base::Status CheckNodes(const EngineFlags& flags) {
   if (flags.dist_init_address.empty())
     return base::InvalidArgument("--nnodes {} needs --dist-init-addr HOST:PORT of node 0",
                                  flags.nodes);
-  LONGSPAN_ASSIGN_OR_RETURN(const auto address, comm::TcpAddress::Parse(flags.dist_init_address));
-  if (address.port == 0)
-    return base::InvalidArgument("--dist-init-addr {} needs a port above 0",
-                                 flags.dist_init_address);
+  LONGSPAN_RETURN_IF_ERROR(CheckNodeAddress(flags.dist_init_address));
   if (flags.mesh.pp < flags.nodes)
     return base::InvalidArgument(
         "--nnodes {} needs a stage for every host: give --pp-size {} or more", flags.nodes,

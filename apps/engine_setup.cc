@@ -9,6 +9,7 @@
 #include "apps/wiring.h"
 #include "model/architecture.h"
 #include "model/parameters.h"
+#include "runtime/node_wire.h"
 #include "runtime/stage_group.h"
 #include "tensor/thread_pool.h"
 

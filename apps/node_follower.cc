@@ -67,8 +67,9 @@ class Follower {
 
   base::Status TryToJoin(seconds connect_within) {
     reached_ = false;
-    LONGSPAN_ASSIGN_OR_RETURN(
-        auto socket, comm::ConnectTcp(options_.leader, connect_within, options_.peer_timeout));
+    LONGSPAN_ASSIGN_OR_RETURN(const auto leader, comm::TcpAddress::Parse(options_.leader));
+    LONGSPAN_ASSIGN_OR_RETURN(auto socket,
+                              comm::ConnectTcp(leader, connect_within, options_.peer_timeout));
     reached_ = true;
     // Where node 0 sees this host, the others find it too.
     LONGSPAN_ASSIGN_OR_RETURN(comm::TcpAddress own, comm::LocalAddress(socket));
@@ -117,10 +118,10 @@ class Follower {
     NodeLines lines;
     const auto connect = [&](NodeLine::Kind kind, int stage, int node) -> base::Status {
       const NodeLine line{launch.number, kind, stage};
-      LONGSPAN_ASSIGN_OR_RETURN(comm::TcpAddress address,
-                                comm::TcpAddress::Parse(launch.addresses[node]));
       // Node 0 may have another name here than there.
-      if (node == 0) address = options_.leader;
+      LONGSPAN_ASSIGN_OR_RETURN(
+          const auto address,
+          comm::TcpAddress::Parse(node == 0 ? options_.leader : launch.addresses[node]));
       LONGSPAN_ASSIGN_OR_RETURN(auto socket, Connect(address, line));
       lines.emplace(line, std::move(socket));
       return base::OkStatus();

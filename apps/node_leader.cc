@@ -27,15 +27,20 @@ constexpr milliseconds kComplainEvery(30000);
 // A rank of another node.
 class RemoteRank : public runtime::RankHandle {
  public:
-  explicit RemoteRank(std::unique_ptr<comm::Channel> channel) : channel_(std::move(channel)) {}
+  RemoteRank(std::unique_ptr<comm::Channel> channel, size_t node)
+      : channel_(std::move(channel)), node_(node) {}
   ~RemoteRank() override { channel_->Close(); }
 
   comm::Channel& channel() override { return *channel_; }
   void RequestEnd() override { channel_->Close(); }
   std::string DescribeEnd() override { return {}; }
+  std::string DescribeLoss() override {
+    return fmt::format("its process on node {} or the connection to it is gone", node_);
+  }
 
  private:
   std::unique_ptr<comm::Channel> channel_;
+  size_t node_;
 };
 
 // Tells the user what is waited for, now and then.
@@ -175,18 +180,20 @@ class Leader : public NodeLeader {
 
   base::Result<Ranks> Launch() {
     runtime::NodeLaunch launch{.number = ++launch_, .stages = options_.stages};
-    launch.addresses.push_back(options_.leader.ToString());
+    launch.addresses.push_back(options_.leader);
     for (size_t node = 1; node < nodes_.size(); ++node)
       launch.addresses.push_back(nodes_[node].address);
     for (size_t node = 1; node < nodes_.size(); ++node)
       LONGSPAN_RETURN_IF_ERROR(nodes_[node].channel->Send(EncodeLaunch(launch)));
     LONGSPAN_ASSIGN_OR_RETURN(NodeLines lines, CollectLines());
     Ranks remote;
-    for (int stage = shares_.front().end; stage < options_.stages; ++stage) {
-      const NodeLine control{launch_, NodeLine::Kind::kControl, stage};
-      LONGSPAN_ASSIGN_OR_RETURN(auto channel,
-                                comm::CreateSocketChannel(std::move(lines.at(control))));
-      remote.push_back(std::make_unique<RemoteRank>(std::move(channel)));
+    for (size_t node = 1; node < nodes_.size(); ++node) {
+      for (int stage = shares_[node].first; stage < shares_[node].end; ++stage) {
+        const NodeLine control{launch_, NodeLine::Kind::kControl, stage};
+        LONGSPAN_ASSIGN_OR_RETURN(auto channel,
+                                  comm::CreateSocketChannel(std::move(lines.at(control))));
+        remote.push_back(std::make_unique<RemoteRank>(std::move(channel), node));
+      }
     }
     LONGSPAN_ASSIGN_OR_RETURN(Ranks ranks,
                               StartShare(shares_.front(), launch, std::move(lines), {}));
@@ -205,7 +212,8 @@ class Leader : public NodeLeader {
 }  // namespace
 
 base::Result<std::unique_ptr<NodeLeader>> NodeLeader::Listen(NodeOptions options) {
-  LONGSPAN_ASSIGN_OR_RETURN(auto listener, comm::TcpListener::Listen(options.leader));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto address, comm::TcpAddress::Parse(options.leader));
+  LONGSPAN_ASSIGN_OR_RETURN(auto listener, comm::TcpListener::Listen(address));
   return std::unique_ptr<NodeLeader>(
       std::make_unique<Leader>(std::move(options), std::move(listener)));
 }

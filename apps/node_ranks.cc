@@ -128,9 +128,15 @@ base::Result<JoiningNode> ParseJoinText(const std::string& text) {
 }
 
 comm::Greeting GreetingOf(const NodeOptions& options, std::string identity) {
-  comm::Greeting greeting = options.agreement;
-  greeting.identity = std::move(identity);
-  return greeting;
+  return {
+      .build = options.version, .identity = std::move(identity), .agreement = options.agreement};
+}
+
+base::Status CheckNodeAddress(const std::string& address) {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto parsed, comm::TcpAddress::Parse(address));
+  if (parsed.port == 0)
+    return base::InvalidArgument("--dist-init-addr {} needs a port above 0", address);
+  return base::OkStatus();
 }
 
 }  // namespace longspan::apps

@@ -9,6 +9,8 @@
 #include "apps/nodes.h"
 #include "base/result.h"
 #include "comm/file_descriptor.h"
+#include "comm/socket/tcp.h"
+#include "runtime/node_wire.h"
 
 namespace longspan::apps {
 

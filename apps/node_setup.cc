@@ -50,7 +50,7 @@ std::string StagesText(const EngineSetup& setup) {
 
 base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSetup& setup) {
   NodeOptions options;
-  LONGSPAN_ASSIGN_OR_RETURN(options.leader, comm::TcpAddress::Parse(flags.dist_init_address));
+  options.leader = flags.dist_init_address;
   LONGSPAN_ASSIGN_OR_RETURN(const std::string model, ModelFingerprint(flags, setup));
   options.node = flags.node_rank;
   options.nodes = flags.nodes;
@@ -58,8 +58,8 @@ base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSe
   options.peer_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.peer_timeout));
   options.model_dir = fs::absolute(setup.model_dir).string();
   options.threads = setup.threads;
-  options.agreement.build = LONGSPAN_VERSION;
-  options.agreement.agreement = {
+  options.version = LONGSPAN_VERSION;
+  options.agreement = {
       {"the model", model},
       {"--load-format", flags.load_format},
       {"--dummy-seed", std::to_string(flags.dummy_seed)},

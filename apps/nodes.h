@@ -10,27 +10,30 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
-#include "comm/socket/tcp.h"
-#include "runtime/node_wire.h"
-#include "runtime/rank.h"
 #include "runtime/rank_handle.h"
 
 namespace longspan::apps {
 
 struct NodeOptions {
-  comm::TcpAddress leader;  // where node 0 listens
-  int node = 0;             // this one
+  std::string leader;  // HOST:PORT where node 0 listens
+  int node = 0;        // this one
   int nodes = 2;
-  int stages = 2;            // at least one for every node
-  comm::Greeting agreement;  // build and agreement; the identity is filled in
+  int stages = 2;  // at least one for every node
+  // What must be equal everywhere: the program's version, and values by name.
+  std::string version;
+  std::vector<std::pair<std::string, std::string>> agreement;
   std::chrono::milliseconds peer_timeout{5000};
   // Of a node above 0: its own folder of the model, and what each of its ranks computes with.
   std::string model_dir;
   int threads = 1;
 };
+
+// Refuses what is not HOST:PORT with a port above 0.
+base::Status CheckNodeAddress(const std::string& address);
 
 // Node 0. One thread calls it, the one that outlives the ranks (runtime/rank_process.h).
 class NodeLeader {

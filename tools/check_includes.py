@@ -59,6 +59,8 @@ CONDITIONS_ALLOWED = ("src/backend/", "src/comm/", "apps/wiring.cc")
 # Concrete backends and transports: a folder each, named only by itself, tests and the wiring.
 CONCRETE = re.compile(r"^((?:backend|comm)/[^/]+/)")
 WIRING = "apps/wiring.cc"
+# What it leaves to files of their own: connections between hosts.
+NODE_WIRING = re.compile(r"^apps/node_(ranks|leader|follower)\.(h|cc)$")
 
 # Folders below src/ that hold only test code, besides the files *_test.cc.
 TEST_FOLDERS = ("src/comm/conformance/",)
@@ -138,7 +140,8 @@ def check_include(path, header, is_quoted, root):
     if is_quoted and (wrong := check_room_include(room, is_test, header, root)):
         return wrong
     concrete = CONCRETE.match(header)
-    if concrete and not (is_test or path == WIRING or path.startswith(f"src/{concrete.group(1)}")):
+    is_wiring = path == WIRING or NODE_WIRING.match(path)
+    if concrete and not (is_test or is_wiring or path.startswith(f"src/{concrete.group(1)}")):
         return f"only {WIRING} names a concrete backend or transport ({concrete.group(1)})"
     is_impure = header in IMPURE_HEADERS or header.startswith("sys/")
     if room in PURE_ROOMS and not is_test and is_impure:

@@ -28,6 +28,10 @@ class RankHandle {
   // How the rank ended, once its channel has: "was killed by signal 9". Empty where it ended in
   // order or its end is not known within a moment.
   virtual std::string DescribeEnd() = 0;
+
+  // The same for a rank whose end cannot be seen from here, where no other one explains the loss:
+  // "its process on node 1 or the connection to it is gone". Empty for others.
+  virtual std::string DescribeLoss() { return {}; }
 };
 
 // A rank as a thread of this process. `channel` is connected to links.leader.

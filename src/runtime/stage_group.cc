@@ -242,6 +242,10 @@ base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_st
     const std::string cause = ranks_[candidate]->DescribeEnd();
     if (!cause.empty()) return base::Unavailable("stage {} is gone: {}", candidate, cause);
   }
+  for (const size_t candidate : ended) {
+    const std::string cause = ranks_[candidate]->DescribeLoss();
+    if (!cause.empty()) return base::Unavailable("stage {} is lost: {}", candidate, cause);
+  }
   return channel_status.WithContext(fmt::format("stage {} is gone", rank));
 }
 

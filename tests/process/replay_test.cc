@@ -1,5 +1,8 @@
 // Stages that are killed or stop: noticed in time, replaced, and the text is that of an undisturbed
 // run.
+#include <algorithm>
+
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +23,9 @@ std::vector<pid_t> WaitFor(Phase phase, const RunningProgram& program, const Slo
     if (phase == Phase::kDecode) return run.Text().size() > 20;
     return RunningProgram::ProcessorSeconds(pids.back()) > 0.25;
   }));
-  if (phase == Phase::kPrefill) EXPECT_EQ(run.Text(), "") << "too late";
+  if (phase == Phase::kPrefill) {
+    EXPECT_EQ(run.Text(), "") << "too late";
+  }
   return pids;
 }
 
@@ -40,7 +45,7 @@ TEST(ReplayTest, AKilledStageIsReplaced) {
   for (const Phase phase : {Phase::kPrefill, Phase::kDecode}) {
     for (int victim = 0; victim < run.stages; ++victim) {
       std::filesystem::remove(run.output());
-      RunningProgram program(run.Arguments(), {.output_to = run.output()});
+      RunningProgram program(run.Arguments(), run.Options());
       const auto pids = WaitFor(phase, program, run);
       kill(pids[victim], SIGKILL);
       const auto killed = steady_clock::now();
@@ -61,7 +66,7 @@ TEST(ReplayTest, AKilledStageIsReplaced) {
 TEST(ReplayTest, ManyLossesLeaveNothing) {
   const TemporaryFolder folder;
   const SlowRun run = {.folder = folder, .tokens = 600};
-  RunningProgram program(run.Arguments(), {.output_to = run.output()});
+  RunningProgram program(run.Arguments(), run.Options());
   const auto descriptors = [&] {
     return std::distance(
         std::filesystem::directory_iterator(fmt::format("/proc/{}/fd", program.pid())), {});
@@ -110,7 +115,7 @@ TEST(StallTest, AStoppedStageIsLostWithinThePeerTimeout) {
   const SlowRun run = {.folder = folder, .more = {"--no-replay", "--peer-timeout", "1"}};
   for (int victim = 0; victim < run.stages; ++victim) {
     std::filesystem::remove(run.output());
-    RunningProgram program(run.Arguments(), {.output_to = run.output()});
+    RunningProgram program(run.Arguments(), run.Options());
     const auto pids = WaitFor(Phase::kDecode, program, run);
     kill(pids[victim], SIGSTOP);
     const auto stopped = steady_clock::now();
@@ -144,7 +149,7 @@ TEST(StallTest, AProgramThatIsStoppedAsAWholeGoesOn) {
   const TemporaryFolder folder;
   const SlowRun run = {.folder = folder, .more = {"--peer-timeout", "1"}};
   const std::string expected = run.ExpectedText();
-  RunningProgram program(run.Arguments(), {.output_to = run.output()});
+  RunningProgram program(run.Arguments(), run.Options());
   WaitFor(Phase::kDecode, program, run);
   kill(-program.pid(), SIGSTOP);
   std::this_thread::sleep_for(std::chrono::seconds(3));

@@ -19,7 +19,7 @@ namespace longspan::testing {
 struct SlowRun {
   const TemporaryFolder& folder;
   int stages = 2;
-  int prompt = 1000;
+  int prompt = 700;
   int tokens = 300;
   std::vector<std::string> more;  // flags
 
@@ -51,6 +51,10 @@ struct SlowRun {
     return arguments;
   }
 
+  // Loaded machines need more than the usual time.
+  static constexpr std::chrono::seconds kTimeout{150};
+  RunOptions Options() const { return {.timeout = kTimeout, .output_to = output()}; }
+
   std::string Text() const {
     std::ifstream file(output(), std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -58,7 +62,7 @@ struct SlowRun {
 
   // What comes out when nothing happens.
   std::string ExpectedText() const {
-    const Outcome outcome = RunProgram(Arguments());
+    const Outcome outcome = RunProgram(Arguments(), {.timeout = kTimeout});
     return outcome.output;
   }
 };

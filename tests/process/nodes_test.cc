@@ -1,0 +1,121 @@
+// Several hosts, as processes of this one: the same command on each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/process/node_run.h"
+
+namespace longspan::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+void ExpectEnded(RunningProgram& program) {
+  const Outcome outcome = program.Wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(outcome.output, "");
+  EXPECT_TRUE(outcome.left.empty());
+}
+
+TEST(NodesTest, GiveTheOutputOfOneHost) {
+  const TemporaryFolder folder;
+  for (const auto& [nodes, stages] : {std::pair(2, 2), std::pair(2, 3), std::pair(3, 4)}) {
+    const SlowRun run = {.folder = folder, .stages = stages, .prompt = 200, .tokens = 50};
+    const std::string expected = run.ExpectedText();
+    ASSERT_GT(expected.size(), 20u);
+    std::filesystem::remove(run.output());
+    const NodeRun hosts = {.run = run, .nodes = nodes};
+    std::vector<std::unique_ptr<RunningProgram>> programs;
+    for (int node = nodes - 1; node >= 0; --node) programs.push_back(hosts.Start(node));
+    for (const auto& program : programs) ExpectEnded(*program);
+    EXPECT_EQ(run.Text(), expected) << nodes << " nodes, " << stages << " stages";
+  }
+}
+
+TEST(NodesTest, ADifferentNodeIsRefusedAndARightOneTaken) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder, .prompt = 20, .tokens = 5};
+  const NodeRun hosts = {.run = run};
+  const auto leader = hosts.Start(0);
+  const auto refusal = [&](const std::vector<std::string>& more) {
+    const Outcome outcome = hosts.Start(1, more)->Wait();
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_TRUE(outcome.left.empty());
+    return outcome.errors;
+  };
+  EXPECT_THAT(refusal({"--page-size", "32"}),
+              HasSubstr("longspan: --page-size is '64' at the peer and '32' here"));
+  EXPECT_THAT(refusal({"--dtype", "f32", "--kv-cache-dtype", "bf16"}),
+              HasSubstr("--kv-cache-dtype is"));
+  const auto other = std::filesystem::path(LONGSPAN_SOURCE_DIR) / "tests/data/models/rand-qwen3";
+  EXPECT_THAT(refusal({"--model-path", other.string()}), HasSubstr("is '"));
+  const auto right = hosts.Start(1);
+  ExpectEnded(*right);
+  const Outcome outcome = leader->Wait();
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.errors, HasSubstr("a node that wants to join is refused: --page-size is '32' "
+                                        "at the peer and '64' here"));
+}
+
+TEST(NodesTest, AKilledStageOfAnotherNodeIsReplaced) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder};
+  const std::string expected = run.ExpectedText();
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    std::filesystem::remove(run.output());
+    const NodeRun hosts = {.run = run};
+    const auto leader = hosts.Start(0, {"--peer-timeout", "2"});
+    const auto other = hosts.Start(1, {"--peer-timeout", "2"});
+    const auto pids = other->WaitForStages(1);
+    EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+    kill(pids[0], signal);
+    const Outcome outcome = leader->Wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+    EXPECT_THAT(outcome.errors, HasSubstr("the stages are started again"));
+    EXPECT_EQ(run.Text(), expected);
+    ExpectEnded(*other);
+    EXPECT_TRUE(outcome.left.empty());
+  }
+}
+
+TEST(NodesTest, AKilledNodeIsWaitedFor) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder};
+  const std::string expected = run.ExpectedText();
+  std::filesystem::remove(run.output());
+  const NodeRun hosts = {.run = run};
+  const auto leader = hosts.Start(0);
+  {
+    const auto lost = hosts.Start(1);
+    EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+    kill(lost->pid(), SIGKILL);
+    EXPECT_TRUE(lost->Wait().left.empty());
+  }
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto back = hosts.Start(1);
+  const Outcome outcome = leader->Wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(run.Text(), expected);
+  ExpectEnded(*back);
+  EXPECT_TRUE(outcome.left.empty());
+}
+
+TEST(NodesTest, WithoutReplayALostNodeEndsTheCommand) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder};
+  const NodeRun hosts = {.run = run};
+  const auto leader = hosts.Start(0, {"--no-replay"});
+  const auto lost = hosts.Start(1);
+  EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+  kill(lost->pid(), SIGKILL);
+  const Outcome outcome = leader->Wait();
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(
+      outcome.errors,
+      HasSubstr(
+          "longspan: stage 1 is lost: its process on node 1 or the connection to it is gone\n"));
+  EXPECT_TRUE(outcome.left.empty());
+  EXPECT_TRUE(lost->Wait().left.empty());
+}
+
+}  // namespace
+}  // namespace longspan::testing
