@@ -73,7 +73,8 @@ void Engine::Abort(plan::SequenceId id) {
 
 base::Status Engine::RunUntilIdle() {
   while (failure_.ok() && (!scheduler_.idle() || !in_flight_.empty())) {
-    base::Status status = FillWindow();
+    base::Status status = lost_;
+    if (status.ok()) status = FillWindow();
     if (status.ok() && !in_flight_.empty()) status = TakeResult();
     if (!status.ok()) failure_ = Recover(std::move(status));
   }

@@ -76,6 +76,7 @@ class Engine {
   base::Status TakeResult();
   base::Status Recover(base::Status cause);
   base::Status Restart(const base::Status& cause);
+  void DropGroup();
   void Commit(const plan::StepPlan& plan, plan::StepResult result);
   void CommitHidden(const plan::StepPlan& plan, std::vector<plan::HiddenRow> rows);
   void CommitRow(const plan::StepPlan& plan, plan::RowResult row);
@@ -86,7 +87,7 @@ class Engine {
   double SecondsSince(base::Clock::Duration begin) const;
   int64_t Now() const { return clock_.Now().count(); }
 
-  std::unique_ptr<runtime::StageGroup> group_;  // null only while it is replaced
+  std::unique_ptr<runtime::StageGroup> group_;  // null while it is to be replaced
   EngineOptions options_;
   const base::Clock& clock_;
   RequestLimits limits_;
@@ -94,6 +95,7 @@ class Engine {
   spdlog::logger& log_;
   runtime::GroupInfo info_;
   plan::Epoch epoch_;     // of the group
+  base::Status lost_;     // why the group is gone, when nothing was running
   int restarts_ = 0;      // since a sequence has got further than ever before
   base::Status failure_;  // of the group; nothing works after it
   std::deque<InFlight> in_flight_;

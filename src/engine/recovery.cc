@@ -16,7 +16,14 @@ bool MayPass(const base::Status& cause) {
 }  // namespace
 
 base::Status Engine::Recover(base::Status cause) {
-  while (options_.most_restarts > 0 && MayPass(cause)) {
+  const bool replaces = options_.most_restarts > 0;
+  if (replaces && MayPass(cause) && scheduler_.idle()) {
+    // Nothing waits for it: another one is brought up when something does.
+    DropGroup();
+    lost_ = std::move(cause);
+    return base::OkStatus();
+  }
+  while (replaces && MayPass(cause)) {
     if (restarts_ == options_.most_restarts)
       return {cause.code(),
               fmt::format("the stages were lost again after {} restarts without progress: {}",
@@ -33,10 +40,7 @@ base::Status Engine::Restart(const base::Status& cause) {
   const size_t sequences = scheduler_.Ids().size();
   log_.warn("{}; the stages are started again, {} sequence{} to be computed", cause.message(),
             sequences, sequences == 1 ? " is" : "s are");
-  group_.reset();
-  in_flight_.clear();
-  uncommitted_ = 0;
-  scheduler_.RecomputeAll();
+  DropGroup();
   ++epoch_.value;
   LONGSPAN_ASSIGN_OR_RETURN(auto group, options_.restart(epoch_));
   if (group->info().pages < info_.pages)
@@ -44,7 +48,15 @@ base::Status Engine::Restart(const base::Status& cause) {
         "the restarted stages have memory for {} pages of KV cache, {} are needed: free memory",
         group->info().pages, info_.pages);
   group_ = std::move(group);
+  lost_ = base::OkStatus();
   return base::OkStatus();
+}
+
+void Engine::DropGroup() {
+  group_.reset();
+  in_flight_.clear();
+  uncommitted_ = 0;
+  scheduler_.RecomputeAll();
 }
 
 }  // namespace longspan::engine

@@ -90,8 +90,7 @@ TEST(ReplayTest, ManyLossesLeaveNothing) {
 TEST(ReplayTest, StagesThatAlwaysDieEndTheCommandWithASentence) {
   const TemporaryFolder folder;
   // One chunk, which never ends: no progress.
-  const SlowRun run = {
-      .folder = folder, .prompt = 16000, .more = {"--chunked-prefill-size", "16000"}};
+  const SlowRun run = {.folder = folder, .prompt = 16000, .chunk = 16000};
   RunningProgram program(run.Arguments());
   std::vector<pid_t> pids = {-1, -1};
   for (int loss = 0; loss < 4; ++loss) {
@@ -132,10 +131,10 @@ TEST(StallTest, AStoppedStageIsLostWithinThePeerTimeout) {
 
 TEST(StallTest, APlanThatComputesTooLongIsAStall) {
   const TemporaryFolder folder;
-  const SlowRun run = {
-      .folder = folder,
-      .prompt = 16000,
-      .more = {"--chunked-prefill-size", "16000", "--no-replay", "--watchdog-timeout", "1"}};
+  const SlowRun run = {.folder = folder,
+                       .prompt = 16000,
+                       .chunk = 16000,
+                       .more = {"--no-replay", "--watchdog-timeout", "1"}};
   const Outcome outcome = RunProgram(run.Arguments());
   EXPECT_EQ(outcome.exit_code, 1);
   EXPECT_EQ(outcome.errors,

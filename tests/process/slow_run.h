@@ -3,12 +3,14 @@
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "tests/process/run_program.h"
@@ -21,24 +23,30 @@ struct SlowRun {
   int stages = 2;
   int prompt = 700;
   int tokens = 300;
+  int chunk = 64;
   std::vector<std::string> more;  // flags
 
   std::string output() const { return (folder.path() / "output.txt").string(); }
 
   // Random draws, on the slow backend. The text goes to output() as it comes.
   std::vector<std::string> Arguments() const {
-    std::vector<int32_t> ids;
-    for (int i = 0; i < prompt; ++i) ids.push_back(300 + i * i % 97);
+    // Written once: programs that run may be reading it.
+    const std::string file = fmt::format("ids-{}.json", prompt);
+    if (!std::filesystem::exists(folder.path() / file)) {
+      std::vector<int32_t> ids;
+      for (int i = 0; i < prompt; ++i) ids.push_back(300 + i * i % 97);
+      folder.Write(file, nlohmann::json(ids).dump());
+    }
     std::vector<std::string> arguments = {"generate",
                                           "--backend",
                                           "reference",
                                           "--ids-file",
-                                          folder.Write("ids.json", nlohmann::json(ids).dump()),
+                                          (folder.path() / file).string(),
                                           "--threads",
                                           "1",
                                           "--ignore-eos",
                                           "--chunked-prefill-size",
-                                          "64",
+                                          std::to_string(chunk),
                                           "--max-tokens",
                                           std::to_string(tokens),
                                           "--temperature",
