@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "base/log.h"
+#include "engine/plan_window.h"
 
 namespace longspan::engine {
 namespace {
@@ -84,8 +85,15 @@ base::Status Engine::RunUntilIdle() {
   return failure_;
 }
 
+bool Engine::WindowIsOpen() const {
+  std::vector<PlanSize> uncommitted;
+  for (const InFlight& step : in_flight_)
+    if (!step.has_reported.back()) uncommitted.push_back(SizeOf(step.plan));
+  return MayFollow(uncommitted, runtime::PlansInFlight(group_->stages()));
+}
+
 base::Status Engine::FillWindow() {
-  while (uncommitted_ < runtime::PlansInFlight(group_->stages())) {
+  while (WindowIsOpen()) {
     LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return base::OkStatus();
@@ -107,7 +115,6 @@ base::Status Engine::FillWindow() {
           {slice.sequence, slice.begin, slice.end(), slice.begin < sequence->prefill_length()});
     }
     in_flight_.push_back(std::move(step));
-    ++uncommitted_;
   }
   return base::OkStatus();
 }
@@ -132,7 +139,6 @@ base::Status Engine::TakeResult() {
   if (last) {
     result.hidden = std::move(step->result.hidden);
     step->result = std::move(result);
-    --uncommitted_;
   }
   // Tokens are committed as soon as the last stage has them; hidden rows come from every stage.
   const bool complete = step->reported == group_->stages();

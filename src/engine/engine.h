@@ -72,6 +72,7 @@ class Engine {
     bool committed = false;
   };
 
+  bool WindowIsOpen() const;
   base::Status FillWindow();
   base::Status TakeResult();
   base::Status Recover(base::Status cause);
@@ -99,7 +100,6 @@ class Engine {
   int restarts_ = 0;      // since a sequence has got further than ever before
   base::Status failure_;  // of the group; nothing works after it
   std::deque<InFlight> in_flight_;
-  int uncommitted_ = 0;
   int64_t last_sequence_ = 0;
   CounterBook counters_;
   std::function<void(const StepRecord&)> observer_;

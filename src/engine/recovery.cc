@@ -55,7 +55,6 @@ base::Status Engine::Restart(const base::Status& cause) {
 void Engine::DropGroup() {
   group_.reset();
   in_flight_.clear();
-  uncommitted_ = 0;
   scheduler_.RecomputeAll();
 }
 

@@ -12,13 +12,15 @@
 #include <vector>
 
 #include "base/check.h"
+#include "engine/plan_window.h"
 #include "engine/scheduler.h"
 
 namespace longspan::engine::testing {
 
-// Drives a Scheduler as the engine does: up to P + 1 plans in flight, a plan's tokens committed
-// when the last stage is done. Every stage takes `stage_seconds` for a plan; the first one waits
-// for the last one where a row's token is not sampled yet. Sequences are given by their lengths.
+// Drives a Scheduler as the engine does: P + 1 plans in flight (plan_window.h), a plan's tokens
+// committed when the last stage is done. Every stage takes `stage_seconds` for a plan; the first
+// one waits for the last one where a row's token is not sampled yet. Sequences are given by their
+// lengths.
 class VirtualStages {
  public:
   struct Setup {
@@ -94,8 +96,14 @@ class VirtualStages {
     return base::Clock::Duration(std::llround(seconds * 1e9));
   }
 
+  bool MayFill() const {
+    std::vector<PlanSize> uncommitted;
+    for (const InFlight& step : in_flight_) uncommitted.push_back(SizeOf(step.plan));
+    return MayFollow(uncommitted, setup_.stages + 1);
+  }
+
   void Fill() {
-    while (static_cast<int>(in_flight_.size()) <= setup_.stages) {
+    while (MayFill()) {
       auto plan = scheduler_.Next(Time(now_));
       if (!plan) return;
       const double seconds = setup_.stage_seconds(*plan);

@@ -1,0 +1,112 @@
+// What the scheduler promises, with real ranks that take the time of a formula.
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/engine/engine_harness.h"
+#include "tests/engine/timed_engine.h"
+
+namespace longspan::testing {
+namespace {
+
+constexpr int64_t kChunk = 4096;
+constexpr int64_t kLong = 200'000;
+constexpr int64_t kShort = 64;
+constexpr support::TimedCost kCost = {.per_call = 2e-4, .per_row = 3e-6, .per_pair = 4e-12};
+
+std::unique_ptr<engine::Engine> Server(int stages) {
+  return StartTimed({.stages = stages,
+                     .layers = stages,
+                     .cost = kCost,
+                     .scheduler = {.chunk_tokens = kChunk},
+                     .max_total_tokens = 1 << 19});
+}
+
+engine::Request Prompt(int64_t tokens, uint64_t seed) {
+  return {.prompt = RandomIds(tokens, kTimedVocab, seed), .max_tokens = 1};
+}
+
+// Submits short prompts while the chunks of a long one are committed.
+class Interrupted : public engine::OutputSink {
+ public:
+  Interrupted(engine::Engine& engine, int64_t short_prompts)
+      : engine_(engine), every_(kLong / (short_prompts + 1)), left_(short_prompts) {
+    long_ = engine.Submit(Prompt(kLong, 1), this).value();
+    EXPECT_TRUE(engine.RunUntilIdle().ok());
+  }
+
+  void OnPrefill(plan::SequenceId id, int64_t done, int64_t) override {
+    if (id != long_ || left_ == 0 || done < every_ * next_) return;
+    EXPECT_TRUE(engine_.Submit(Prompt(kShort, 100 + next_), this).ok());
+    ++next_;
+    --left_;
+  }
+  void OnFinish(plan::SequenceId id, engine::FinishReason,
+                const engine::FinishInfo& info) override {
+    (id == long_ ? long_s : short_s).push_back(info.first_token_s);
+  }
+
+  std::vector<double> long_s;
+  std::vector<double> short_s;
+
+ private:
+  engine::Engine& engine_;
+  plan::SequenceId long_;
+  int64_t every_;
+  int64_t left_;
+  int64_t next_ = 1;
+};
+
+class TimedSchedulingTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(TimedSchedulingTest, ShortPromptsOvertakeALongOneAndCostItLittle) {
+  const int stages = GetParam();
+  const double alone = Interrupted(*Server(stages), 0).long_s[0];
+  const Interrupted server(*Server(stages), 20);
+  const double chunk = kCost.Layer(kLong, kChunk);
+  const double idle = stages * kCost.Layer(0, kShort);
+  ASSERT_EQ(server.short_s.size(), 20u);
+  const double slowest = *std::max_element(server.short_s.begin(), server.short_s.end());
+  std::printf(
+      "%d stages: first token of a short prompt after at most %.2f chunk times (idle server: "
+      "%.2f); 20 of them cost the long one %.1f%%\n",
+      stages, slowest / chunk, idle / chunk, 100 * (server.long_s[0] / alone - 1));
+  EXPECT_LE(slowest, idle + (stages + 1) * chunk);
+  EXPECT_LT(server.long_s[0], 1.1 * alone);
+}
+
+INSTANTIATE_TEST_SUITE_P(Stages, TimedSchedulingTest, ::testing::Values(2, 4, 8));
+
+TEST(TimedDecodeTest, FourGroupsFillFourStages) {
+  constexpr double kRow = 1e-3;
+  constexpr int64_t kSequences = 64;
+  constexpr int64_t kTokens = 40;
+  const auto engine = StartTimed({.stages = 4,
+                                  .layers = 4,
+                                  .cost = {.per_row = kRow},
+                                  .max_context = 1024,
+                                  .max_total_tokens = 1 << 15});
+  std::vector<engine::Request> requests;
+  for (int64_t i = 0; i < kSequences; ++i)
+    requests.push_back({.prompt = {1}, .max_tokens = kTokens, .ignore_end_tokens = true});
+  int64_t first = 0;
+  int64_t last = 0;
+  int64_t rows = 0;
+  engine->set_step_observer([&](const engine::StepRecord& step) {
+    if (step.slices[0].prefill) return;
+    if (first == 0) first = step.stages[0].start;
+    last = step.stages[3].end;
+    rows += static_cast<int64_t>(step.slices.size());
+  });
+  Generate(*engine, requests);
+  // All in one group pass four stages for every token.
+  const double one_group = 64.0 / (4 * 64 * kRow);
+  const double rate = static_cast<double>(rows) / (1e-9 * static_cast<double>(last - first));
+  std::printf("64 sequences on 4 stages: %.2f times the rate of one group\n", rate / one_group);
+  EXPECT_GE(rate / one_group, 3.6);
+}
+
+}  // namespace
+}  // namespace longspan::testing
