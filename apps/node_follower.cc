@@ -39,7 +39,7 @@ class Follower {
   base::Status Run() {
     LONGSPAN_RETURN_IF_ERROR(Join(DeadlineAfter(kFirstConnectWithin), kFirstConnectWithin));
     while (true) {
-      const base::Status status = Serve();
+      base::Status status = Serve();
       if (status.ok()) return status;
       KillRanks();
       leader_.reset();
@@ -100,7 +100,7 @@ class Follower {
       if (kind == runtime::FrameKind::kRunOver) return base::OkStatus();
       LONGSPAN_ASSIGN_OR_RETURN(const auto launch, runtime::DecodeLaunch(*frame));
       KillRanks();
-      const base::Status launched = Launch(launch);
+      base::Status launched = Launch(launch);
       if (!launched.ok() && !next_) return launched;
     }
   }

@@ -74,7 +74,7 @@ bool AdmissionQueue::MayPassHead(const RunningSequences& running, const PageLedg
   return running.long_ones > 0 && without_short < PagesToStart(*waiting_.front());
 }
 
-std::unique_ptr<Sequence> AdmissionQueue::Take(Waiting::iterator place) {
+std::unique_ptr<Sequence> AdmissionQueue::Take(const Waiting::iterator& place) {
   std::unique_ptr<Sequence> sequence = std::move(*place);
   waiting_.erase(place);
   return sequence;

@@ -58,7 +58,7 @@ class AdmissionQueue {
   int64_t PagesToStart(const Sequence& sequence) const;
   bool Reserve(Sequence& sequence, const RunningSequences& running, PageLedger& pages) const;
   bool MayPassHead(const RunningSequences& running, const PageLedger& pages) const;
-  std::unique_ptr<Sequence> Take(Waiting::iterator place);
+  std::unique_ptr<Sequence> Take(const Waiting::iterator& place);
 
   int64_t kept_;        // pages for short sequences
   int64_t short_most_;  // pages of one

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/result.h"
@@ -53,7 +54,10 @@ struct NodeLine {
   std::string ToString() const;
   // DataLoss for text that ToString does not make.
   static base::Result<NodeLine> Parse(const std::string& text);
-  friend auto operator<=>(const NodeLine&, const NodeLine&) = default;
+  friend bool operator==(const NodeLine&, const NodeLine&) = default;
+  friend bool operator<(const NodeLine& a, const NodeLine& b) {
+    return std::tie(a.launch, a.kind, a.stage) < std::tie(b.launch, b.kind, b.stage);
+  }
 };
 
 }  // namespace longspan::runtime

@@ -113,7 +113,7 @@ class StepTimer {
 // Here, where the types of what it calls are known.
 inline base::Status StepTimer::Receive(const comm::Transfer& received, int64_t posted,
                                        int64_t bytes) {
-  const base::Status status = Wait([&] { return received.Wait(); });
+  base::Status status = Wait([&] { return received.Wait(); });
   timing_.receives.push_back({posted, received.done_at().count(), bytes});
   return status;
 }

@@ -91,13 +91,17 @@ TEST(TimedDecodeTest, FourGroupsFillFourStages) {
   std::vector<engine::Request> requests;
   for (int64_t i = 0; i < kSequences; ++i)
     requests.push_back({.prompt = {1}, .max_tokens = kTokens, .ignore_end_tokens = true});
+  // Between the ends of the first and the last step, when all stages are at work.
   int64_t first = 0;
   int64_t last = 0;
   int64_t rows = 0;
   engine->set_step_observer([&](const engine::StepRecord& step) {
     if (step.slices[0].prefill) return;
-    if (first == 0) first = step.stages[0].start;
     last = step.stages[3].end;
+    if (first == 0) {
+      first = last;
+      return;
+    }
     rows += static_cast<int64_t>(step.slices.size());
   });
   Generate(*engine, requests);
