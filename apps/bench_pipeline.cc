@@ -47,6 +47,7 @@ struct PipelineRun {
 
 struct PipelineRow {
   int stages = 0;
+  int virtual_stages = 1;
   int64_t prompt_length = 0;
   int64_t prompts = 0;
   int64_t chunk_tokens = 0;
@@ -93,6 +94,7 @@ base::Result<PrefillRun> Measure(const EngineFlags& flags, const PipelineRow& ro
 base::Status MeasureOneRank(const PipelineFlags& flags, const PipelineRow& row, PipelineRun& run) {
   EngineFlags one_rank = flags.engine;
   one_rank.mesh.pp = 1;
+  one_rank.virtual_stages = 1;
   one_rank.layer_partition.clear();
   one_rank.trace_out.clear();
   std::vector<int64_t> chunks = flags.one_rank_chunks;
@@ -122,13 +124,15 @@ base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const PipelineR
   run.bubble_share = result.report.bubble_share();
   run.cpu_share = result.report.cpu_share();
   run.chunks = SumChunks(result.report.mean_stage_seconds());
-  run.ideal_speedup = IdealSpeedup(run.chunks, row.stages, run.ratio() / Cores());
+  run.ideal_speedup =
+      IdealSpeedup(run.chunks, {row.stages, row.virtual_stages}, run.ratio() / Cores());
   return run;
 }
 
 base::Result<PipelineRow> MeasureRow(const PipelineFlags& flags, const EngineSetup& setup,
                                      int64_t prompt_length) {
   PipelineRow row{.stages = flags.engine.mesh.pp,
+                  .virtual_stages = flags.engine.virtual_stages,
                   .prompt_length = prompt_length,
                   .prompts = flags.prompts,
                   .chunk_tokens = setup.chunk_tokens};
@@ -159,7 +163,7 @@ ordered_json RunToJson(const PipelineRow& row, const PipelineRun& run) {
 
 ordered_json ToJson(const PipelineRow& row) {
   ordered_json json = {{"pp", row.stages},
-                       {"virtual_stages", 1},
+                       {"virtual_stages", row.virtual_stages},
                        {"prompt_len", row.prompt_length},
                        {"prompts", row.prompts},
                        {"chunk_tokens", row.chunk_tokens}};
@@ -265,7 +269,9 @@ void AddBenchPipeline(CLI::App& bench, Command& selected) {
       ->group("Measurement");
   AddEngineFlags(*command, flags->engine);
   command->footer(
-      "Ideal speedup of P stages = (R / cores) x P sum t / (sum t + (P-1) max t): t is a chunk's\n"
+      "Ideal speedup of P stages of V loops = (R / cores) x P sum t / (sum t + (P-1)/V max t): t "
+      "is a\n"
+      "chunk's "
       "time in kernels in the pipeline's own run, the mean over its stages (so that P sum t is "
       "the\n"
       "whole work and an uneven layer split counts against us); R is the bf16 peak of all cores\n"

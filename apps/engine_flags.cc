@@ -86,8 +86,10 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
       ->capture_default_str()
       ->group("Parallelism");
   command
-      .add_option("--pp-layer-partition", flags.layer_partition,
-                  "layers of each stage, for example 15,15,15,16 [by cost]")
+      .add_option(
+          "--pp-layer-partition", flags.layer_partition,
+          "layers of each stage, for example 15,15,15,16; with --virtual-stages of each one in "
+          "every loop, in pipeline order [by cost]")
       ->type_name("N,N,...")
       ->envname("SGLANG_PP_LAYER_PARTITION")
       ->group("Parallelism");
@@ -213,8 +215,6 @@ base::Status CheckBuilt(const EngineFlags& flags) {
                                flags.backend);
   if (flags.kv_cache_dtype == "fp8")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
-  if (flags.virtual_stages != 1)
-    return base::Unimplemented("looped stages are not built yet: use --virtual-stages 1");
   if (flags.chunk_policy != "fixed" || flags.dynamic_chunking || flags.smooth_factor)
     return base::Unimplemented("only --chunk-policy fixed is built yet");
   return spec::CheckMesh(flags.mesh);

@@ -60,13 +60,17 @@ std::optional<double> DecodeStallSeconds(const EngineFlags& flags) {
   return static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
 }
 
+plan::PipelineShape ShapeOf(const EngineFlags& flags) {
+  return {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
+}
+
 base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
                                                          const spec::ModelSpec& model) {
   if (!flags.layer_partition.empty())
-    return plan::ParseLayerPartition(flags.layer_partition, model.layers(), flags.mesh.pp);
+    return plan::ParseLayerPartition(flags.layer_partition, model.layers(), ShapeOf(flags));
   // In the middle of a long prompt, where its average chunk is.
   const std::vector<double> costs = plan::LayerCosts(model, model.context_length / 4);
-  return plan::SplitLayers(costs, flags.mesh.pp);
+  return plan::SplitLayers(costs, ShapeOf(flags), plan::EndCostsOf(model));
 }
 
 int ChooseThreads(const EngineFlags& flags) {
@@ -78,7 +82,7 @@ int ChooseThreads(const EngineFlags& flags) {
 std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
                                              const engine::SchedulerOptions& scheduler) {
   std::vector<runtime::RankConfig> configs;
-  const int stages = static_cast<int>(setup.stages.size());
+  const int stages = setup.shape.ranks;
   const auto shares = runtime::SpreadStages(stages, flags.nodes);
   for (int stage = 0; stage < stages; ++stage) {
     const auto here = std::find_if(shares.begin(), shares.end(),
@@ -99,7 +103,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .node = static_cast<int32_t>(here - shares.begin()),
         .stage = stage,
         .stages = stages,
-        .ranges = {setup.stages[stage]},
+        .ranges = plan::RangesOfRank(setup.stages, stages, stage),
         .page_size = flags.page_size,
         .max_rows = scheduler.chunk_tokens + scheduler.max_running,
         .max_slices = 2 * scheduler.max_running,
@@ -125,16 +129,16 @@ using RanksStarter =
 // Starts all ranks, as often as it is called.
 base::Result<RanksStarter> RankStarter(const EngineFlags& flags, const EngineSetup& setup,
                                        StagePlacement placement) {
-  const int stages = static_cast<int>(setup.stages.size());
   if (flags.nodes > 1) {
     LONGSPAN_ASSIGN_OR_RETURN(NodeOptions options, NodeOptionsOf(flags, setup));
     LONGSPAN_ASSIGN_OR_RETURN(auto listening, NodeLeader::Listen(std::move(options)));
     const std::shared_ptr<NodeLeader> leader = std::move(listening);
     return RanksStarter([leader] { return leader->StartRanks(); });
   }
-  const bool threads = placement == StagePlacement::kThreads || stages == 1;
+  const plan::PipelineShape shape = setup.shape;
+  const bool threads = placement == StagePlacement::kThreads || shape.ranks == 1;
   return RanksStarter(
-      [=] { return threads ? StartRankThreads(stages) : StartRankProcesses(stages); });
+      [=] { return threads ? StartRankThreads(shape) : StartRankProcesses(shape); });
 }
 
 }  // namespace
@@ -149,6 +153,7 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);
   LONGSPAN_RETURN_IF_ERROR(backend->CheckTypes(setup.compute, setup.kv_cache));
+  setup.shape = ShapeOf(flags);
   LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, setup.model));
   setup.threads = ChooseThreads(flags);
   setup.context_length =
@@ -176,7 +181,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_decode_stall_s = DecodeStallSeconds(flags)};
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
-  auto trace = TraceTo(flags.trace_out, static_cast<int>(setup.stages.size()));
+  auto trace = TraceTo(flags.trace_out, setup.shape.ranks);
   LONGSPAN_ASSIGN_OR_RETURN(const auto start_ranks, RankStarter(flags, setup, placement));
   runtime::CapacityOptions capacity = {.max_total_tokens = flags.max_total_tokens,
                                        .memory_fraction = flags.memory_fraction,

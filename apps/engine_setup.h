@@ -22,7 +22,8 @@ struct EngineSetup {
   std::string backend;
   tensor::DType compute = tensor::DType::kF32;
   tensor::DType kv_cache = tensor::DType::kF32;
-  std::vector<plan::LayerRange> stages;
+  plan::PipelineShape shape;
+  std::vector<plan::LayerRange> stages;  // virtual ones, in pipeline order
   int threads = 1;
   int64_t chunk_tokens = 512;
   int64_t context_length = 0;

@@ -13,8 +13,9 @@ ChunkSums SumChunks(const std::vector<double>& seconds) {
           .max = *std::max_element(seconds.begin(), seconds.end())};
 }
 
-double IdealSpeedup(const ChunkSums& chunks, int stages, double core_share) {
-  return core_share * stages * chunks.sum / (chunks.sum + (stages - 1) * chunks.max);
+double IdealSpeedup(const ChunkSums& chunks, const plan::PipelineShape& shape, double core_share) {
+  return core_share * shape.ranks * chunks.sum /
+         (chunks.sum + (shape.ranks - 1) * chunks.max / shape.loops);
 }
 
 }  // namespace longspan::apps

@@ -131,6 +131,7 @@ class Follower {
     LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kResidual, share.first, options_.node - 1));
     if (share.Has(launch.stages - 1)) {
       LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kTokens, 0, 0));
+      if (launch.ring) LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kResidual, 0, 0));
     } else {
       const NodeLine out{launch.number, NodeLine::Kind::kResidual, share.end};
       LONGSPAN_ASSIGN_OR_RETURN(auto socket, AwaitLine(out));

@@ -62,7 +62,7 @@ class Leader : public NodeLeader {
   Leader(NodeOptions options, comm::TcpListener listener)
       : options_(std::move(options)),
         listener_(std::move(listener)),
-        shares_(runtime::SpreadStages(options_.stages, options_.nodes)),
+        shares_(runtime::SpreadStages(options_.shape.ranks, options_.nodes)),
         nodes_(static_cast<size_t>(options_.nodes)) {}
 
   ~Leader() override {
@@ -150,10 +150,11 @@ class Leader : public NodeLeader {
   std::set<NodeLine> ExpectedLines() const {
     std::set<NodeLine> expected;
     const runtime::StageShare& own = shares_.front();
-    for (int stage = own.end; stage < options_.stages; ++stage)
+    for (int stage = own.end; stage < options_.shape.ranks; ++stage)
       expected.insert({launch_, NodeLine::Kind::kControl, stage});
     expected.insert({launch_, NodeLine::Kind::kResidual, own.end});
     expected.insert({launch_, NodeLine::Kind::kTokens, 0});
+    if (options_.shape.is_ring()) expected.insert({launch_, NodeLine::Kind::kResidual, 0});
     return expected;
   }
 
@@ -179,7 +180,8 @@ class Leader : public NodeLeader {
   }
 
   base::Result<Ranks> Launch() {
-    runtime::NodeLaunch launch{.number = ++launch_, .stages = options_.stages};
+    runtime::NodeLaunch launch{
+        .number = ++launch_, .stages = options_.shape.ranks, .ring = options_.shape.is_ring()};
     launch.addresses.push_back(options_.leader);
     for (size_t node = 1; node < nodes_.size(); ++node)
       launch.addresses.push_back(nodes_[node].address);

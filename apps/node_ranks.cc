@@ -37,6 +37,9 @@ class ShareBuilder {
     for (int stage = 1; stage < launch_.stages; ++stage)
       LONGSPAN_RETURN_IF_ERROR(
           Connect({NodeLine::Kind::kResidual, stage}, stage - 1, "--next", stage, "--previous"));
+    if (launch_.ring)
+      LONGSPAN_RETURN_IF_ERROR(
+          Connect({NodeLine::Kind::kResidual, 0}, launch_.stages - 1, "--next", 0, "--previous"));
     if (launch_.stages > 1)
       LONGSPAN_RETURN_IF_ERROR(
           Connect({NodeLine::Kind::kTokens, 0}, launch_.stages - 1, "--tokens", 0, "--tokens"));

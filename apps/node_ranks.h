@@ -18,7 +18,7 @@ namespace longspan::apps {
 using NodeLines = std::map<runtime::NodeLine, comm::FileDescriptor>;
 
 // Starts the stages of `share` as processes. Takes from `lines` what leads to other nodes: the
-// residual stream into and out of the share, and the tokens. A stage whose control line is among
+// residual streams into and out of the share, and the tokens. A stage whose control line is among
 // them is talked to by node 0 over that; the others' channels are in their handles. `arguments` are
 // more flags for each, or nothing.
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartShare(

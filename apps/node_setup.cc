@@ -54,7 +54,7 @@ base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSe
   LONGSPAN_ASSIGN_OR_RETURN(const std::string model, ModelFingerprint(flags, setup));
   options.node = flags.node_rank;
   options.nodes = flags.nodes;
-  options.stages = flags.mesh.pp;
+  options.shape = setup.shape;
   options.peer_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.peer_timeout));
   options.model_dir = fs::absolute(setup.model_dir).string();
   options.threads = setup.threads;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "plan/layer_split.h"
 #include "runtime/rank_handle.h"
 
 namespace longspan::apps {
@@ -22,7 +23,7 @@ struct NodeOptions {
   std::string leader;  // HOST:PORT where node 0 listens
   int node = 0;        // this one
   int nodes = 2;
-  int stages = 2;  // at least one for every node
+  plan::PipelineShape shape;  // at least one rank for every node
   // What must be equal everywhere: the program's version, and values by name.
   std::string version;
   std::vector<std::pair<std::string, std::string>> agreement;

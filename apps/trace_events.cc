@@ -160,16 +160,15 @@ void TraceEvents::AppendRank(const engine::StepRecord& step, size_t rank, std::s
 
 // The k-th receive of a plan meets the k-th send of the rank before it.
 void TraceEvents::AppendTransfers(const engine::StepRecord& step, size_t receiver,
-                                  std::string& out) {
+                                  std::string& out) const {
   const size_t sender = (receiver + ranks_.size() - 1) % ranks_.size();
   const auto& receives = step.stages[receiver].receives;
   const auto& sends = step.stages[sender].sends;
   for (size_t i = 0; i < std::min(receives.size(), sends.size()); ++i) {
-    Rank& rank = ranks_[receiver];
-    const int64_t end = receives[i].done - rank.clock_offset;
+    const int64_t offset = ranks_[receiver].clock_offset;
+    const int64_t end = receives[i].done - offset;
     const int64_t start =
-        std::max({receives[i].posted - rank.clock_offset,
-                  sends[i].posted - ranks_[sender].clock_offset, rank.last_receive_end});
+        std::max(receives[i].posted - offset, sends[i].posted - ranks_[sender].clock_offset);
     Event event = {
         .category = "receive",
         .name = "receive",
@@ -178,7 +177,6 @@ void TraceEvents::AppendTransfers(const engine::StepRecord& step, size_t receive
         .start = std::min(start, end),
         .end = end,
         .arguments = fmt::format(",\"bytes\":{},\"from\":{}", receives[i].bytes, sender)};
-    rank.last_receive_end = std::max(rank.last_receive_end, end);
     AppendEvent(event, out);
     event.category = event.name = "send";
     event.process = kFirstRankProcess + static_cast<int>(sender);

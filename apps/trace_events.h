@@ -60,14 +60,13 @@ class TraceEvents {
  private:
   struct Rank {
     int64_t clock_offset = 0;
-    int64_t last_receive_end = 0;
   };
   struct Event;
 
   void Start(const engine::StepRecord& step);
   void AppendLeader(const engine::StepRecord& step, std::string& out) const;
   void AppendRank(const engine::StepRecord& step, size_t rank, std::string& out) const;
-  void AppendTransfers(const engine::StepRecord& step, size_t receiver, std::string& out);
+  void AppendTransfers(const engine::StepRecord& step, size_t receiver, std::string& out) const;
   void AppendEvent(const Event& event, std::string& out) const;
 
   std::vector<Rank> ranks_;

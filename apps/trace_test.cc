@@ -100,7 +100,7 @@ TEST(TraceEventsTest, RanksWithAnotherClockAreMoved) {
 
 TEST(TraceEventsTest, TransfersOfOneBoundaryFollowEachOther) {
   auto steps = SmallRun();
-  // Posted while the first one is still on the way.
+  // Sent while the first one is still on the way.
   steps[1].stages[0].sends[0].posted = steps[0].stages[0].sends[0].posted + 1000;
   TraceEvents events(2);
   std::string text = events.Begin();

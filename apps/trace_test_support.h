@@ -55,7 +55,7 @@ inline std::vector<engine::StepRecord> SmallRun(int64_t origin = 5'000'000'000) 
                     .end = at(33),
                     .intake = {at(1), at(1.25), at(1.25)},
                     .spans = {span(SpanKind::kKernels, 23, 33)},
-                    .receives = {{.posted = at(1.25), .done = at(24), .bytes = kBytes}}}};
+                    .receives = {{.posted = at(13), .done = at(24), .bytes = kBytes}}}};
   return {first, second};
 }
 

@@ -62,7 +62,9 @@ TEST_F(TraceWriterTest, ManyStepsArriveInOrder) {
       step.plan = {i};
       for (plan::StageTiming& stage : step.stages)
         for (plan::StageSpan& span : stage.spans) span.start += 50'000'000, span.end += 50'000'000;
-      step.stages[1].receives[0].done += 50'000'000;
+      auto& receive = step.stages[1].receives[0];
+      receive.posted = receive.done;
+      receive.done += 50'000'000;
       writer.Add(step);
     }
   }

@@ -48,7 +48,9 @@ base::Result<const ops::Backend*> FindBackend(std::string_view name) {
   return base::Unimplemented("the backend '{}' is not built: use cpu or reference", name);
 }
 
-base::Result<Ranks> StartRankThreads(int stages, const runtime::BackendFinder& find_backend) {
+base::Result<Ranks> StartRankThreads(const plan::PipelineShape& shape,
+                                     const runtime::BackendFinder& find_backend) {
+  const int stages = shape.ranks;
   std::vector<runtime::RankLinks> links(stages);
   std::vector<std::unique_ptr<comm::Channel>> leaders(stages);
   for (int stage = 0; stage < stages; ++stage) {
@@ -56,6 +58,8 @@ base::Result<Ranks> StartRankThreads(int stages, const runtime::BackendFinder& f
     if (stage > 0)
       std::tie(links[stage - 1].next, links[stage].previous) = comm::CreateInProcessLinkPair();
   }
+  if (shape.is_ring())
+    std::tie(links.back().next, links.front().previous) = comm::CreateInProcessLinkPair();
   if (stages > 1)
     std::tie(links.back().tokens, links.front().tokens) = comm::CreateInProcessChannelPair();
   Ranks ranks;
@@ -65,7 +69,8 @@ base::Result<Ranks> StartRankThreads(int stages, const runtime::BackendFinder& f
   return ranks;
 }
 
-base::Result<Ranks> StartRankProcesses(int stages) {
+base::Result<Ranks> StartRankProcesses(const plan::PipelineShape& shape) {
+  const int stages = shape.ranks;
   LONGSPAN_ASSIGN_OR_RETURN(const auto program, ProgramPath());
   std::vector<ProcessConnections> connections(stages);
   std::vector<std::unique_ptr<comm::Channel>> leaders(stages);
@@ -73,9 +78,9 @@ base::Result<Ranks> StartRankProcesses(int stages) {
     LONGSPAN_ASSIGN_OR_RETURN(auto control, comm::CreateSocketPair());
     connections[stage].Add("--leader", std::move(control.second));
     LONGSPAN_ASSIGN_OR_RETURN(leaders[stage], comm::CreateSocketChannel(std::move(control.first)));
-    if (stage == 0) continue;
+    if (stage == 0 && !shape.is_ring()) continue;
     LONGSPAN_ASSIGN_OR_RETURN(auto residual, comm::CreateSocketPair());
-    connections[stage - 1].Add("--next", std::move(residual.first));
+    connections[(stage + stages - 1) % stages].Add("--next", std::move(residual.first));
     connections[stage].Add("--previous", std::move(residual.second));
   }
   if (stages > 1) {

@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "ops/backend.h"
+#include "plan/layer_split.h"
 #include "runtime/rank_handle.h"
 #include "runtime/rank_links.h"
 #include "tensor/thread_pool.h"
@@ -16,11 +17,12 @@ namespace longspan::apps {
 // The backend of that name; "auto" is the best that this machine has.
 base::Result<const ops::Backend*> FindBackend(std::string_view name);
 
-// One rank per stage, connected in a row and back: threads of this process (tests may bring a
-// backend of their own), or processes of this program.
+// One rank per stage, connected in a row and back, and with looped stages in a ring: threads of
+// this process (tests may bring a backend of their own), or processes of this program.
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(
-    int stages, const runtime::BackendFinder& find_backend = FindBackend);
-base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankProcesses(int stages);
+    const plan::PipelineShape& shape, const runtime::BackendFinder& find_backend = FindBackend);
+base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankProcesses(
+    const plan::PipelineShape& shape);
 
 // The descriptors that a rank process got from its parent; -1 for one that it lacks.
 struct RankDescriptors {

@@ -62,9 +62,7 @@ void CounterBook::Add(const StepRecord& step) {
     counters.kernels += stage.kernels;
     counters.wait += stage.wait;
     counters.transfer += stage.transfer;
-    // Not what is left of the step: a rank may work on other plans in between.
-    for (const plan::StageSpan& span : stage.spans)
-      if (span.kind == plan::SpanKind::kHost) counters.host += span.end - span.start;
+    counters.host += stage.host();
     for (const plan::BoundaryTransfer& send : stage.sends) counters.sent_bytes += send.bytes;
   }
 }

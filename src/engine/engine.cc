@@ -4,7 +4,6 @@
 #include <iterator>
 
 #include "base/log.h"
-#include "engine/plan_window.h"
 
 namespace longspan::engine {
 namespace {
@@ -29,11 +28,12 @@ SchedulerOptions WithStages(SchedulerOptions options, int stages) {
   return options;
 }
 
-// How long the slowest stage worked on the step, waits for others not counted.
+// How long the slowest stage worked on the step, waits for others not counted, nor work on other
+// plans between its loops.
 double BusySeconds(const StepRecord& record) {
   int64_t busy = 0;
   for (const plan::StageTiming& stage : record.stages)
-    busy = std::max(busy, stage.end - stage.start - stage.wait);
+    busy = std::max(busy, stage.kernels + stage.transfer + stage.host());
   return base::Seconds(base::Clock::Duration(busy));
 }
 
@@ -42,6 +42,7 @@ double BusySeconds(const StepRecord& record) {
 Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options,
                const base::Clock& clock)
     : group_(std::move(group)),
+      sender_(*group_),
       options_(std::move(options)),
       clock_(clock),
       limits_{.vocab_size = options_.vocab_size,
@@ -85,22 +86,23 @@ base::Status Engine::RunUntilIdle() {
   return failure_;
 }
 
-bool Engine::WindowIsOpen() const {
+std::vector<PlanSize> Engine::Uncommitted() const {
   std::vector<PlanSize> uncommitted;
   for (const InFlight& step : in_flight_)
     if (!step.has_reported.back()) uncommitted.push_back(SizeOf(step.plan));
-  return MayFollow(uncommitted, runtime::PlansInFlight(group_->stages()));
+  return uncommitted;
 }
 
 base::Status Engine::FillWindow() {
-  while (WindowIsOpen()) {
+  const int most = runtime::PlansInFlight(group_->stages(), group_->loops());
+  while (MayFollow(Uncommitted(), most)) {
     LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
-    if (!plan) return base::OkStatus();
+    if (!plan) return sender_->Pause(static_cast<int>(Uncommitted().size()));
     plan->epoch = epoch_;
     if (log_.should_log(spdlog::level::trace)) log_.trace("{}", plan::ToText(*plan));
     timing.made = Now();
-    LONGSPAN_RETURN_IF_ERROR(group_->Submit(*plan));
+    LONGSPAN_RETURN_IF_ERROR(sender_->Add(*plan));
     timing.submitted = Now();
     counters_.SetActive(true, timing.made);
     timing.reports.resize(static_cast<size_t>(group_->stages()));

@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
@@ -12,6 +13,8 @@
 #include "base/result.h"
 #include "engine/counters.h"
 #include "engine/output.h"
+#include "engine/plan_sender.h"
+#include "engine/plan_window.h"
 #include "engine/request.h"
 #include "engine/scheduler.h"
 #include "runtime/stage_group.h"
@@ -72,7 +75,8 @@ class Engine {
     bool committed = false;
   };
 
-  bool WindowIsOpen() const;
+  // Plans that the last stage has not reported, those held back included.
+  std::vector<PlanSize> Uncommitted() const;
   base::Status FillWindow();
   base::Status TakeResult();
   base::Status Recover(base::Status cause);
@@ -89,6 +93,7 @@ class Engine {
   int64_t Now() const { return clock_.Now().count(); }
 
   std::unique_ptr<runtime::StageGroup> group_;  // null while it is to be replaced
+  std::optional<PlanSender> sender_;            // of the group: what it holds back ends with it
   EngineOptions options_;
   const base::Clock& clock_;
   RequestLimits limits_;

@@ -47,7 +47,7 @@ struct ComputedSlice {
 struct LeaderTiming {
   int64_t begin = 0;  // of making it
   int64_t made = 0;
-  int64_t submitted = 0;  // given to all ranks
+  int64_t submitted = 0;  // given to the sender, and without loops to all ranks
   int64_t commit_begin = 0;
   int64_t committed = 0;         // its tokens, scores and pages are out
   std::vector<int64_t> reports;  // by stage: its result was taken up

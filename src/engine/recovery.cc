@@ -48,11 +48,13 @@ base::Status Engine::Restart(const base::Status& cause) {
         "the restarted stages have memory for {} pages of KV cache, {} are needed: free memory",
         group->info().pages, info_.pages);
   group_ = std::move(group);
+  sender_.emplace(*group_);
   lost_ = base::OkStatus();
   return base::OkStatus();
 }
 
 void Engine::DropGroup() {
+  sender_.reset();
   group_.reset();
   in_flight_.clear();
   scheduler_.RecomputeAll();

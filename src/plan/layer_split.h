@@ -22,14 +22,40 @@ struct LayerRange {
 // multiplications of its products and its attention.
 std::vector<double> LayerCosts(const spec::ModelSpec& model, int64_t depth);
 
-// Contiguous, non-empty ranges in pipeline order that minimise the cost of the most expensive
-// stage, and among those the one whose later stages are lighter (the last one also samples).
-// `costs` has one entry per layer; 1 <= stages <= layers, else InvalidArgument.
-base::Result<std::vector<LayerRange>> SplitLayers(std::span<const double> costs, int stages);
+// What comes before the first layer and after the last one.
+struct EndCosts {
+  double embedding = 0;
+  double head = 0;
+};
 
-// "15,15,15,16": layers of each stage in pipeline order. It must have `stages` positive entries
-// that sum to `layers`.
+// The same measure for the ends. The embedding is a copy of a row. The head is for the few rows
+// that need logits: one of 32, as when a long prompt gets a short answer.
+EndCosts EndCostsOf(const spec::ModelSpec& model);
+
+// P ranks that own V ranges each: stage v * P + r of the P * V virtual ones is range v of rank r.
+struct PipelineShape {
+  int ranks = 1;  // --pp-size
+  int loops = 1;  // --virtual-stages
+
+  int stages() const { return ranks * loops; }
+  // Whether the last rank passes residual streams to the first.
+  bool is_ring() const { return ranks > 1 && loops > 1; }
+};
+
+// Contiguous, non-empty ranges in pipeline order, one per virtual stage, that minimise the cost of
+// the most expensive one; among those the most even ones, and of these the ones whose later stages
+// are lighter. `costs` has one entry per layer; 1 <= virtual stages <= layers, else
+// InvalidArgument.
+base::Result<std::vector<LayerRange>> SplitLayers(std::span<const double> costs,
+                                                  const PipelineShape& shape,
+                                                  const EndCosts& ends = {});
+
+// "15,15,15,16": layers of each virtual stage in pipeline order. It must have as many positive
+// entries, and they must sum to `layers`.
 base::Result<std::vector<LayerRange>> ParseLayerPartition(std::string_view text, int layers,
-                                                          int stages);
+                                                          const PipelineShape& shape);
+
+// The ranges that a rank owns, in the order of its loops.
+std::vector<LayerRange> RangesOfRank(std::span<const LayerRange> stages, int ranks, int rank);
 
 }  // namespace longspan::plan

@@ -41,7 +41,7 @@ TEST(LayerSplitTest, IsAsGoodAsEveryOtherSplit) {
     std::vector<double> costs(layers);
     for (double& c : costs) c = cost(random);
     for (int stages = 1; stages <= layers; ++stages) {
-      const auto ranges = SplitLayers(costs, stages).value();
+      const auto ranges = SplitLayers(costs, {stages}).value();
       ASSERT_EQ(static_cast<int>(ranges.size()), stages);
       EXPECT_EQ(ranges.front().begin, 0);
       EXPECT_EQ(ranges.back().end, layers);
@@ -58,23 +58,45 @@ TEST(LayerSplitTest, IsAsGoodAsEveryOtherSplit) {
 
 TEST(LayerSplitTest, EqualLayersGiveEqualStagesAndTheLastOneIsNotTheLargest) {
   const std::vector<double> costs(5, 1.0);
-  const auto ranges = SplitLayers(costs, 2).value();
+  const auto ranges = SplitLayers(costs, {2}).value();
   EXPECT_EQ(ranges[0], (LayerRange{0, 3}));
   EXPECT_EQ(ranges[1], (LayerRange{3, 5}));
 }
 
 TEST(LayerSplitTest, MoreStagesThanLayersAreRefused) {
   const std::vector<double> costs(4, 1.0);
-  EXPECT_THAT(SplitLayers(costs, 5).status().message(), testing::HasSubstr("use at most 4"));
-  EXPECT_FALSE(SplitLayers(costs, 0).ok());
+  EXPECT_THAT(SplitLayers(costs, {5}).status().message(), testing::HasSubstr("use at most 4"));
+  EXPECT_FALSE(SplitLayers(costs, {0}).ok());
+}
+
+TEST(LayerSplitTest, LoopsNeedALayerForEveryVirtualStage) {
+  std::vector<double> costs(9, 1.0);
+  EXPECT_THAT(SplitLayers(costs, {.ranks = 4, .loops = 3}).status().message(),
+              testing::HasSubstr("needs 12 layers and the model has 9: use --virtual-stages 2"));
+  EXPECT_FALSE(SplitLayers(costs, {.ranks = 2, .loops = 0}).ok());
+  const auto stages = SplitLayers(costs, {.ranks = 2, .loops = 2}).value();
+  EXPECT_THAT(RangesOfRank(stages, 2, 0), testing::ElementsAre(LayerRange{0, 3}, LayerRange{5, 7}));
+  EXPECT_THAT(RangesOfRank(stages, 2, 1), testing::ElementsAre(LayerRange{3, 5}, LayerRange{7, 9}));
+  // Both ranks get five, though 3 + 3 + 3 + 1 has no larger stage.
+  costs.push_back(1.0);
+  EXPECT_EQ(SplitLayers(costs, {.ranks = 2, .loops = 2}).value()[2], (LayerRange{6, 8}));
+}
+
+TEST(LayerSplitTest, TheEndsCountAsLayersDo) {
+  const std::vector<double> costs(8, 1.0);
+  const auto ranges = SplitLayers(costs, {.ranks = 2}, {.embedding = 0.5, .head = 2.5}).value();
+  EXPECT_EQ(ranges[0], (LayerRange{0, 5}));
+  const auto other = SplitLayers(costs, {.ranks = 2}, {.embedding = 2.5, .head = 0.5}).value();
+  EXPECT_EQ(other[0], (LayerRange{0, 3}));
 }
 
 TEST(LayerSplitTest, ParsesAPartition) {
-  const auto ranges = ParseLayerPartition("15,15,15,16", 61, 4).value();
+  const auto ranges = ParseLayerPartition("15,15,15,16", 61, {4}).value();
   EXPECT_EQ(ranges[3], (LayerRange{45, 61}));
+  EXPECT_EQ(ParseLayerPartition("15,15,15,16", 61, {.ranks = 2, .loops = 2}).value(), ranges);
   for (const char* bad : {"", "15,15,15", "15,15,15,15", "0,61,0,0", "a,b,c,d", "61,",
                           "15,15,15,-16", "2147483647,2147483647,2147483647,2147483647"}) {
-    EXPECT_EQ(ParseLayerPartition(bad, 61, 4).status().code(), base::StatusCode::kInvalidArgument)
+    EXPECT_EQ(ParseLayerPartition(bad, 61, {4}).status().code(), base::StatusCode::kInvalidArgument)
         << bad;
   }
 }

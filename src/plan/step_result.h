@@ -30,8 +30,8 @@ struct StageSpan {
 
 // A residual stream on its way over a stage's boundary, in or out.
 struct BoundaryTransfer {
-  int64_t posted = 0;
-  int64_t done = 0;  // when all of it was there; 0 at the sender, who does not learn it
+  int64_t posted = 0;  // into a stage: or when the one before was there, if that was later
+  int64_t done = 0;    // when all of it was there; 0 at the sender, who does not learn it
   int64_t bytes = 0;
   friend bool operator==(const BoundaryTransfer&, const BoundaryTransfer&) = default;
 };
@@ -40,26 +40,35 @@ struct BoundaryTransfer {
 struct IntakeTiming {
   int64_t taken = 0;   // the plan had come from the leader
   int64_t tables = 0;  // its tables were built
-  int64_t posted = 0;  // it had a buffer and the receive of its input was posted
+  int64_t posted = 0;  // it had a buffer and the receive of its (first) input was posted
   friend bool operator==(const IntakeTiming&, const IntakeTiming&) = default;
 };
 
-// When and how long a stage worked on a plan; nanoseconds, points in time on the host's monotonic
-// clock.
+// When and how long a stage worked on a plan, in all its loops; nanoseconds, points in time on the
+// host's monotonic clock.
 struct StageTiming {
   int64_t start = 0;     // the plan was taken up: its tables built, its input awaited
-  int64_t end = 0;       // its kernels were done and its output handed to the transport
+  int64_t end = 0;       // its last kernels were done and its output handed to the transport
   int64_t kernels = 0;   // inside ops, waits for others not counted
   int64_t cpu = 0;       // CPU time of the stage's thread inside ops
   int64_t wait = 0;      // for the previous stage's data or for a sampled token
   int64_t transfer = 0;  // in the transport's calls: posting, and waiting for a free send buffer
 
   IntakeTiming intake;
-  // Of the compute thread, in order, from the end of its last step to the end of this one; what is
-  // shorter than a microsecond is part of what surrounds it.
+  // Of the compute thread, in order: for every loop from the end of what it did before to the end
+  // of this. What is shorter than a microsecond is part of what surrounds it.
   std::vector<StageSpan> spans;
   std::vector<BoundaryTransfer> sends;     // to the next stage
   std::vector<BoundaryTransfer> receives;  // from the previous one
+
+  // Host work, by the spans. Not what is left of start to end: with looped stages other plans are
+  // worked on in between.
+  int64_t host() const {
+    int64_t sum = 0;
+    for (const StageSpan& span : spans)
+      if (span.kind == SpanKind::kHost) sum += span.end - span.start;
+    return sum;
+  }
 };
 
 // What came out of one listed logits row.

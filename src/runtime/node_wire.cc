@@ -29,6 +29,7 @@ Frame EncodeLaunch(const NodeLaunch& launch) {
   base::ByteWriter writer = BeginFrame(FrameKind::kLaunch);
   writer.Write(launch.number);
   writer.Write(launch.stages);
+  writer.Write(static_cast<uint8_t>(launch.ring));
   writer.Write(static_cast<uint32_t>(launch.addresses.size()));
   for (const std::string& address : launch.addresses) writer.WriteString(address);
   return writer.Take();
@@ -39,6 +40,7 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame) {
   NodeLaunch launch;
   launch.number = reader.Read<uint64_t>();
   launch.stages = reader.Read<int32_t>();
+  launch.ring = reader.Read<uint8_t>() != 0;
   const uint32_t count = reader.ReadCount(sizeof(uint32_t));
   for (uint32_t i = 0; i < count && reader.status().ok(); ++i)
     launch.addresses.push_back(reader.ReadString());

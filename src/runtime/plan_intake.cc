@@ -8,6 +8,11 @@
 #include "tensor/thread_pool.h"
 
 namespace longspan::runtime {
+namespace {
+
+int64_t Now() { return base::SteadyClock().Now().count(); }
+
+}  // namespace
 
 PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks& links,
                        ResidualSlots& slots)
@@ -15,6 +20,7 @@ PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks&
       links_(links),
       slots_(slots),
       pages_(config.page_size, pages),
+      order_(config.loops()),
       thread_([this] { Loop(); }) {}
 
 PlanIntake::~PlanIntake() {
@@ -24,7 +30,7 @@ PlanIntake::~PlanIntake() {
 }
 
 base::Result<PreparedStep> PlanIntake::Next() {
-  const int64_t awaited = base::SteadyClock().Now().count();
+  const int64_t awaited = Now();
   std::unique_lock lock(mutex_);
   ready_.wait(lock, [this] { return !steps_.empty(); });
   base::Result<PreparedStep> step = std::move(steps_.front());
@@ -57,30 +63,45 @@ base::Result<PreparedStep> PlanIntake::PrepareSafely() {
 }
 
 base::Result<PreparedStep> PlanIntake::Prepare() {
-  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, ReceiveFromLeader(*links_.leader, config_));
-  const auto now = [] { return base::SteadyClock().Now().count(); };
-  PreparedStep step;
-  step.intake.taken = now();
-  LONGSPAN_ASSIGN_OR_RETURN(step.plan, DecodePlan(frame));
-  if (step.plan.epoch != config_.epoch)
-    return base::Unavailable("a plan of epoch {} came in epoch {}", step.plan.epoch.value,
-                             config_.epoch.value);
-  if (step.plan.number.value != last_number_.value + 1)
-    return base::DataLoss("plan {} came after plan {}", step.plan.number.value, last_number_.value);
-  last_number_ = step.plan.number;
-  LONGSPAN_ASSIGN_OR_RETURN(step.tables, pages_.Apply(step.plan));
-  if (step.tables.rows > config_.max_rows)
-    return base::DataLoss("a plan has {} rows, the most is {}", step.tables.rows, config_.max_rows);
-  step.intake.tables = now();
+  if (due_.empty()) LONGSPAN_RETURN_IF_ERROR(TakePlan());
+  const plan::PlanLoop due = due_.front();
+  due_.pop_front();
+  PreparedStep step{.loop = due.loop};
+  step.work = unfinished_[due.plan.value - unfinished_.front()->plan.number.value];
+  if (due.loop == config_.loops() - 1) unfinished_.pop_front();
+  step.intake = step.work->intake;
   LONGSPAN_ASSIGN_OR_RETURN(step.slot, slots_.Acquire());
-  if (links_.previous != nullptr) {
-    const tensor::View residual = slots_.Rows(step.slot, step.tables.rows);
+  if (!config_.embeds(due.loop)) {
+    const tensor::View residual = slots_.Rows(step.slot, step.work->tables.rows);
     step.received = links_.previous->Receive(
-        step.plan.number.value,
+        ResidualMessage(due.plan, due.loop, config_.loops()),
         std::span(static_cast<std::byte*>(residual.raw()), static_cast<size_t>(residual.bytes())));
   }
-  step.intake.posted = now();
+  step.intake.posted = Now();
   return step;
+}
+
+base::Status PlanIntake::TakePlan() {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, ReceiveFromLeader(*links_.leader, config_));
+  auto work = std::make_shared<PlanWork>();
+  work->intake.taken = Now();
+  LONGSPAN_ASSIGN_OR_RETURN(work->plan, DecodePlan(frame));
+  if (work->plan.epoch != config_.epoch)
+    return base::Unavailable("a plan of epoch {} came in epoch {}", work->plan.epoch.value,
+                             config_.epoch.value);
+  if (work->plan.number.value != last_number_.value + 1)
+    return base::DataLoss("plan {} came after plan {}", work->plan.number.value,
+                          last_number_.value);
+  last_number_ = work->plan.number;
+  LONGSPAN_ASSIGN_OR_RETURN(work->tables, pages_.Apply(work->plan));
+  if (work->tables.rows > config_.max_rows)
+    return base::DataLoss("a plan has {} rows, the most is {}", work->tables.rows,
+                          config_.max_rows);
+  work->intake.tables = Now();
+  for (const plan::PlanLoop& loop : order_.Add(work->plan.number, work->plan.ends_group))
+    due_.push_back(loop);
+  unfinished_.push_back(std::move(work));
+  return base::OkStatus();
 }
 
 void PlanIntake::Push(base::Result<PreparedStep> step) {

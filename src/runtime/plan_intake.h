@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "base/result.h"
+#include "plan/pipeline_schedule.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
 #include "runtime/stage.h"
@@ -14,7 +15,7 @@
 namespace longspan::runtime {
 
 // A thread that reads plans, builds their tables and posts the receives of their input while
-// earlier plans still compute; as many plans ahead as the residual ring has buffers.
+// earlier plans still compute; as many steps ahead as the residual ring has buffers.
 class PlanIntake {
  public:
   // `links` and `slots` must outlive it. Starts the thread.
@@ -24,13 +25,15 @@ class PlanIntake {
   PlanIntake(const PlanIntake&) = delete;
   PlanIntake& operator=(const PlanIntake&) = delete;
 
-  // The next plan, in order. Unavailable when the leader has closed its channel: the regular end.
+  // The next loop of a plan, in order (plan/pipeline_schedule.h). Unavailable when the leader has
+  // closed its channel: the regular end.
   base::Result<PreparedStep> Next();
 
  private:
   void Loop();
   base::Result<PreparedStep> PrepareSafely();
   base::Result<PreparedStep> Prepare();
+  base::Status TakePlan();
   void Push(base::Result<PreparedStep> step);
 
   RankConfig config_;
@@ -38,6 +41,9 @@ class PlanIntake {
   ResidualSlots& slots_;
   SequencePages pages_;
   plan::PlanNumber last_number_;
+  plan::LoopOrder order_;
+  std::deque<plan::PlanLoop> due_;                    // in order, as far as known
+  std::deque<std::shared_ptr<PlanWork>> unfinished_;  // plans that have loops due, by number
 
   std::mutex mutex_;
   std::condition_variable ready_;

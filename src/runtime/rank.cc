@@ -41,7 +41,7 @@ base::Status ComputePlans(PlanIntake& intake, Stage& stage, comm::Channel& leade
     auto step = intake.Next();
     if (!step.ok()) return step.status();
     LONGSPAN_ASSIGN_OR_RETURN(const auto result, stage.Compute(*step));
-    LONGSPAN_RETURN_IF_ERROR(leader.Send(EncodeResult(result)));
+    if (result) LONGSPAN_RETURN_IF_ERROR(leader.Send(EncodeResult(*result)));
   }
 }
 

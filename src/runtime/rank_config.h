@@ -14,8 +14,16 @@ namespace longspan::runtime {
 enum class LoadFormat : uint8_t { kAuto, kDummy };
 
 // How many plans the leader keeps in flight: one for every stage and one that waits before the
-// first. More would only lengthen what a stop that is found late throws away.
-constexpr int PlansInFlight(int stages) { return stages + 1; }
+// first. More would only lengthen what a stop that is found late throws away. With looped stages a
+// group of plans that leaves, one that enters, and one plan that waits to be in a group.
+constexpr int PlansInFlight(int stages, int loops) {
+  return loops == 1 ? stages + 1 : 2 * stages + 1;
+}
+
+// How many buffers a stage passes residual streams through, in turn. A group of plans that comes
+// back for its next loop finds its buffers posted while the stage still computes the last of them,
+// and one is being sent.
+constexpr int ResidualBuffers(int stages) { return stages + 2; }
 
 // A plain value, sent to the rank as its first frame.
 struct RankConfig {
@@ -37,7 +45,7 @@ struct RankConfig {
   plan::Epoch epoch;  // plans of another one are refused
   int32_t stage = 0;
   int32_t stages = 1;
-  std::vector<plan::LayerRange> ranges;
+  std::vector<plan::LayerRange> ranges;  // one for every loop; all ranks have as many
 
   int32_t page_size = 64;
   int64_t max_rows = 0;     // of one plan
@@ -50,6 +58,10 @@ struct RankConfig {
 
   bool first() const { return stage == 0; }
   bool last() const { return stage == stages - 1; }
+  // How often a plan passes through the rank. One that is alone computes its ranges in one go.
+  int loops() const { return stages == 1 ? 1 : static_cast<int>(ranges.size()); }
+  bool embeds(int loop) const { return first() && loop == 0; }
+  bool samples(int loop) const { return last() && loop == loops() - 1; }
 };
 
 // What a rank says when its weights are loaded.

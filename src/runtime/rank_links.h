@@ -10,8 +10,10 @@ namespace longspan::runtime {
 
 struct RankLinks {
   std::unique_ptr<comm::Channel> leader;
-  std::unique_ptr<comm::Link> previous;   // from the stage before; null on the first
-  std::unique_ptr<comm::Link> next;       // to the stage after; null on the last
+  // From the stage before and to the stage after. With looped stages they make a ring: before the
+  // first comes the last; else these two are null.
+  std::unique_ptr<comm::Link> previous;
+  std::unique_ptr<comm::Link> next;
   std::unique_ptr<comm::Channel> tokens;  // from the last stage to the first, at these two; null
                                           // elsewhere and where there is only one stage
 

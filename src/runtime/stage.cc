@@ -74,8 +74,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                                                  const model::StageModel::Progress& progress) {
   std::unique_ptr<Stage> stage(new Stage(config, backend, links));
   LONGSPAN_RETURN_IF_ERROR(backend.CheckTypes(config.compute, config.kv_cache));
-  if (config.ranges.size() != 1)
-    return base::Unimplemented("looped stages are not built yet: a rank owns one range of layers");
+  if (config.loops() > 1 && (links.previous == nullptr || links.next == nullptr))
+    return base::InvalidArgument("looped stages need links in a ring");
   LONGSPAN_ASSIGN_OR_RETURN(const spec::ModelSpec model, model::LoadModelSpec(config.model_dir));
   const model::StagePart part = {config.ranges, config.first(), config.last()};
   const auto missing = ops::MissingOps(backend.ops(), model::NeededOps(model, part));
@@ -98,7 +98,7 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   spec_ = model;
   layers_ = model.layers();
   LONGSPAN_ASSIGN_OR_RETURN(residual_slots_,
-                            ResidualSlots::Create(backend_, PlansInFlight(config_.stages) + 1, rows,
+                            ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows,
                                                   model.hidden_size, config_.compute));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
@@ -121,9 +121,9 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   context_.emplace(tensor::ExecutionContext{*queue_, workspace_, deterministic()});
   if (config_.last()) sampler_.emplace(backend_, *model_, model.vocab_size);
 
-  ready_.workspace_bytes = bytes + device_tables_->bytes() + 2 * rope_bytes +
-                           (PlansInFlight(config_.stages) + 1) * rows * model.hidden_size *
-                               tensor::SizeOf(config_.compute);
+  ready_.workspace_bytes =
+      bytes + device_tables_->bytes() + 2 * rope_bytes +
+      ResidualBuffers(config_.stages) * rows * model.hidden_size * tensor::SizeOf(config_.compute);
   ready_.kv_bytes_per_page =
       KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
   ready_.available_bytes = backend_.AvailableBytes();
@@ -139,43 +139,59 @@ base::Status Stage::AllocateKv(int64_t pages) {
   return base::OkStatus();
 }
 
-base::Result<plan::StepResult> Stage::Compute(const PreparedStep& prepared) {
-  const plan::StepPlan& plan = prepared.plan;
-  plan::StepResult result{.plan = plan.number, .epoch = plan.epoch, .stage = config_.stage};
-  result.timing.intake = prepared.intake;
+base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep& prepared) {
+  PlanWork& work = *prepared.work;
+  const plan::StepPlan& plan = work.plan;
+  plan::StepResult& result = work.result;
+  if (prepared.loop == 0)
+    result = {.plan = plan.number,
+              .epoch = plan.epoch,
+              .stage = config_.stage,
+              .timing = {.intake = prepared.intake}};
   StepTimer timer(result.timing, {.last_end = last_end_, .awaited = prepared.awaited});
   LONGSPAN_ASSIGN_OR_RETURN(const model::Step step,
-                            timer.Kernels([&] { return BeginStep(prepared.tables); }));
-  const tensor::View residual = residual_slots_->Rows(prepared.slot, prepared.tables.rows);
-  const std::vector<int32_t> row_index = RowIndex(plan, prepared.tables);
-  if (sampler_) sampler_->Apply(plan);
+                            timer.Kernels([&] { return BeginStep(work.tables); }));
+  const tensor::View residual = residual_slots_->Rows(prepared.slot, work.tables.rows);
+  const std::vector<int32_t> row_index = RowIndex(plan, work.tables);
 
-  if (config_.first()) {
+  if (config_.embeds(prepared.loop)) {
     LONGSPAN_RETURN_IF_ERROR(EmbedTokens(step, plan, timer, residual));
     LONGSPAN_RETURN_IF_ERROR(CollectHidden(plan, row_index, 0, residual, result));
   } else {
-    LONGSPAN_RETURN_IF_ERROR(
-        timer.Receive(prepared.received, prepared.intake.posted, residual.bytes()));
+    LONGSPAN_RETURN_IF_ERROR(timer.Receive(
+        prepared.received, std::max(prepared.intake.posted, last_input_), residual.bytes()));
+    last_input_ = std::max(last_input_, result.timing.receives.back().done);
   }
   const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
-      timer.Kernels([&] { return RunLayers(step, plan, row_index, residual, result); }));
+      timer.Kernels([&] { return RunLayers(step, prepared.loop, work, row_index, residual); }));
 
   comm::Transfer sent;
-  if (!config_.last()) {
-    const std::span bytes(static_cast<const std::byte*>(residual.raw()),
-                          static_cast<size_t>(residual.bytes()));
-    sent =
-        timer.Send(residual.bytes(), [&] { return links_.next->Send(plan.number.value, bytes); });
-  } else if (!plan.logits_rows.empty()) {
-    LONGSPAN_RETURN_IF_ERROR(
-        timer.Kernels([&] { return sampler_->Run(step, plan, residual, row_index, result); }));
-    LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
+  if (!config_.samples(prepared.loop)) {
+    sent = timer.Send(residual.bytes(), [&] { return SendOn(prepared, residual); });
+  } else {
+    // Not before, since an earlier plan may still have had to sample for what this one releases.
+    sampler_->Apply(plan);
+    if (!plan.logits_rows.empty()) {
+      LONGSPAN_RETURN_IF_ERROR(
+          timer.Kernels([&] { return sampler_->Run(step, plan, residual, row_index, result); }));
+      LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
+    }
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
   timer.Stop();
   last_end_ = result.timing.end;
-  return result;
+  std::optional<plan::StepResult> finished;
+  if (prepared.loop == config_.loops() - 1) finished = std::move(result);
+  return finished;
+}
+
+comm::Transfer Stage::SendOn(const PreparedStep& prepared, const tensor::View& residual) {
+  const std::span bytes(static_cast<const std::byte*>(residual.raw()),
+                        static_cast<size_t>(residual.bytes()));
+  const int loop = prepared.loop + (config_.last() ? 1 : 0);
+  return links_.next->Send(ResidualMessage(prepared.work->plan.number, loop, config_.loops()),
+                           bytes);
 }
 
 base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
@@ -217,16 +233,18 @@ base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& p
   return base::OkStatus();
 }
 
-base::Status Stage::RunLayers(const model::Step& step, const plan::StepPlan& plan,
-                              std::span<const int32_t> row_index, const tensor::View& residual,
-                              plan::StepResult& result) {
+base::Status Stage::RunLayers(const model::Step& step, int loop, PlanWork& work,
+                              std::span<const int32_t> row_index, const tensor::View& residual) {
   base::Status status;
   // The last layer's output is reported after the final norm, by the sampler.
   const auto tap = [&](int layer, const tensor::ConstView& rows) {
     if (status.ok() && layer + 1 < layers_)
-      status = CollectHidden(plan, row_index, layer + 1, rows, result);
+      status = CollectHidden(work.plan, row_index, layer + 1, rows, work.result);
   };
-  for (size_t range = 0; range < config_.ranges.size(); ++range)
+  const bool alone = config_.loops() == 1;
+  const size_t first = alone ? 0 : static_cast<size_t>(loop);
+  const size_t end = alone ? config_.ranges.size() : first + 1;
+  for (size_t range = first; range < end; ++range)
     model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
   LONGSPAN_RETURN_IF_ERROR(status);
   return queue_->Synchronize();

@@ -25,15 +25,29 @@
 
 namespace longspan::runtime {
 
-// A plan whose tables are built and whose input is on its way.
-struct PreparedStep {
+// A plan with its tables, as it passes through the stage once or, with looped stages, several
+// times.
+struct PlanWork {
   plan::StepPlan plan;
   HostTables tables;
+  plan::IntakeTiming intake;  // but for the posting of its input
+  plan::StepResult result;    // of the loops that are computed; the compute thread's
+};
+
+// One loop of a plan, whose input is on its way.
+struct PreparedStep {
+  std::shared_ptr<PlanWork> work;
+  int loop = 0;
   int slot = 0;             // of the residual ring
   comm::Transfer received;  // of the residual stream from the stage before
   plan::IntakeTiming intake;
   int64_t awaited = 0;  // since when the compute thread had nothing else to do
 };
+
+// The number of the message that carries a plan's residual stream into a stage in a loop.
+constexpr uint64_t ResidualMessage(plan::PlanNumber plan, int loop, int loops) {
+  return plan.value * static_cast<uint64_t>(loops) + static_cast<uint64_t>(loop);
+}
 
 // Device memory, weights and caches of one rank. Made and used by one thread, but for the residual
 // ring.
@@ -55,8 +69,9 @@ class Stage {
   base::Status AllocateKv(int64_t pages);
 
   // Computes a step and passes its output on: the residual stream to the next stage, or the sampled
-  // tokens to the first one. The result goes to the leader.
-  base::Result<plan::StepResult> Compute(const PreparedStep& prepared);
+  // tokens to the first one. The result, after the plan's last loop, goes to the leader; its times
+  // are those of all loops together.
+  base::Result<std::optional<plan::StepResult>> Compute(const PreparedStep& prepared);
 
  private:
   Stage(const RankConfig& config, const ops::Backend& backend, const RankLinks& links)
@@ -67,9 +82,9 @@ class Stage {
   base::Result<model::Step> BeginStep(const HostTables& tables);
   base::Status EmbedTokens(const model::Step& step, const plan::StepPlan& plan, StepTimer& timer,
                            const tensor::View& residual);
-  base::Status RunLayers(const model::Step& step, const plan::StepPlan& plan,
-                         std::span<const int32_t> row_index, const tensor::View& residual,
-                         plan::StepResult& result);
+  base::Status RunLayers(const model::Step& step, int loop, PlanWork& work,
+                         std::span<const int32_t> row_index, const tensor::View& residual);
+  comm::Transfer SendOn(const PreparedStep& prepared, const tensor::View& residual);
   base::Status CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
                              int depth, const tensor::ConstView& residual,
                              plan::StepResult& result);
@@ -94,7 +109,8 @@ class Stage {
   std::optional<tensor::ExecutionContext> context_;
   std::optional<Sampler> sampler_;
   TokenFeed token_feed_;
-  int64_t last_end_ = 0;  // of the last step; 0 before the first
+  int64_t last_end_ = 0;    // of the last step; 0 before the first
+  int64_t last_input_ = 0;  // when the last residual stream was there
   ComputeWatch* watch_ = nullptr;
 };
 

@@ -88,6 +88,7 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
       break;
     }
   }
+  group->loops_ = configs[0].loops();
   group->info_.page_size = configs[0].page_size;
   LONGSPAN_RETURN_IF_ERROR(group->CollectReady(progress));
   for (size_t rank = 0; rank < configs.size(); ++rank)

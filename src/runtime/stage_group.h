@@ -60,6 +60,8 @@ class StageGroup {
   StageGroup& operator=(const StageGroup&) = delete;
 
   int stages() const { return static_cast<int>(ranks_.size()); }
+  // How often a plan passes through all of them.
+  int loops() const { return loops_; }
   const GroupInfo& info() const { return info_; }
 
   // Gives a plan to every rank. Serialised once.
@@ -90,6 +92,7 @@ class StageGroup {
   base::Status CollectAllocated();
 
   std::vector<std::unique_ptr<RankHandle>> ranks_;
+  int loops_ = 1;
   GroupInfo info_;
   std::mutex mutex_;
   std::condition_variable arrived_;

@@ -10,7 +10,8 @@
 namespace longspan::runtime {
 
 // Adds the time of what it runs to one of the parts of a StageTiming, and lists it among its spans.
-// What is in no part is host work. Parts do not nest.
+// What is in no part is host work. Parts do not nest. A plan that passes through the stage several
+// times has a timer each time, and one timing.
 class StepTimer {
  public:
   // What the thread did before the step.
@@ -20,12 +21,13 @@ class StepTimer {
   };
 
   explicit StepTimer(plan::StageTiming& timing, const Before& before) : timing_(timing) {
-    timing_.start = Now();
+    const int64_t now = Now();
+    if (timing_.start == 0) timing_.start = now;
     if (before.last_end != 0) {
       AddSpan(plan::SpanKind::kHost, before.last_end, before.awaited);
-      AddSpan(plan::SpanKind::kIdle, before.awaited, timing_.start);
+      AddSpan(plan::SpanKind::kIdle, before.awaited, now);
     }
-    covered_ = timing_.start;
+    covered_ = now;
   }
   StepTimer(const StepTimer&) = delete;
   StepTimer& operator=(const StepTimer&) = delete;

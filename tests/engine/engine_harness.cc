@@ -49,8 +49,8 @@ class GenerateSink : public engine::OutputSink {
 }  // namespace
 
 std::string Layout::ToString() const {
-  return fmt::format("{} {} stages={} chunk={} threads={}", backend, dtype, stages, chunk_tokens,
-                     threads);
+  return fmt::format("{} {} stages={}x{} chunk={} threads={}", backend, dtype, stages,
+                     virtual_stages, chunk_tokens, threads);
 }
 
 std::filesystem::path FixturesFolder() {
@@ -74,6 +74,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.backend = layout.backend;
   flags.dtype = layout.dtype;
   flags.mesh.pp = layout.stages;
+  flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;
   flags.threads = layout.threads;
   flags.page_size = layout.page_size;

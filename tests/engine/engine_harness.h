@@ -18,6 +18,7 @@ struct Layout {
   std::string backend = "reference";
   std::string dtype = "auto";
   int stages = 1;
+  int virtual_stages = 1;
   int64_t chunk_tokens = 512;
   int threads = 1;
   int page_size = 64;

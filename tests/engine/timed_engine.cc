@@ -45,7 +45,8 @@ class ModelFolder {
 std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
   const ModelFolder folder(layout);
   const std::vector<double> costs(layout.layers, 1.0);
-  const auto split = plan::SplitLayers(costs, layout.stages);
+  const plan::PipelineShape shape = {layout.stages, layout.virtual_stages};
+  const auto split = plan::SplitLayers(costs, shape);
   LONGSPAN_CHECK(split.ok(), "{}", split.status().message());
   std::vector<runtime::RankConfig> configs;
   for (int stage = 0; stage < layout.stages; ++stage)
@@ -54,14 +55,14 @@ std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
                        .backend = "timed",
                        .stage = stage,
                        .stages = layout.stages,
-                       .ranges = {(*split)[stage]},
+                       .ranges = plan::RangesOfRank(*split, layout.stages, stage),
                        .max_rows = layout.scheduler.chunk_tokens + layout.scheduler.max_running,
                        .max_slices = 2 * layout.scheduler.max_running,
                        .max_context = layout.max_context});
   // Every rank's thread keeps it until it ends.
   const std::shared_ptr<const ops::Backend> backend = support::CreateTimedBackend(layout.cost);
   auto ranks = apps::StartRankThreads(
-      layout.stages,
+      shape,
       [backend](std::string_view) -> base::Result<const ops::Backend*> { return backend.get(); });
   LONGSPAN_CHECK(ranks.ok(), "{}", ranks.status().message());
   auto group = runtime::StageGroup::BringUp(std::move(*ranks), configs,

@@ -11,7 +11,8 @@ namespace longspan::testing {
 
 struct TimedLayout {
   int stages = 1;
-  int layers = 8;           // of the model, all alike; divided over the stages
+  int virtual_stages = 1;
+  int layers = 8;           // of the model, all alike; divided over the virtual stages
   support::TimedCost cost;  // of one layer
   engine::SchedulerOptions scheduler;
   int64_t max_context = 1 << 20;

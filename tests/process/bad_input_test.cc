@@ -107,7 +107,6 @@ TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
                                                        {"--kv-cache-dtype", "fp8"},
                                                        {"--tp", "2"},
                                                        {"--cp-size", "2"},
-                                                       {"--virtual-stages", "2"},
                                                        {"--chunk-policy", "planned"},
                                                        {"--chunk-policy", "quadratic"},
                                                        {"--enable-dynamic-chunking"},
@@ -134,6 +133,8 @@ TEST(BadFlagsTest, HostsMustBeNumberedAndFindEachOther) {
 
 TEST(BadFlagsTest, WhatTheModelCannotDo) {
   EXPECT_THAT(Refusal(Prompt({"--pp-size", "5"}), 1), HasSubstr("4 layers"));
+  EXPECT_THAT(Refusal(Prompt({"--pp-size", "2", "--virtual-stages", "3"}), 1),
+              HasSubstr("use --virtual-stages 2 or less"));
   EXPECT_THAT(Refusal(Prompt({"--context-length", "100000000"}), 1), HasSubstr("40960"));
   EXPECT_THAT(Refusal(Prompt({"--pp-size", "2", "--pp-layer-partition", "1,2"}), 1),
               HasSubstr("sum to 4"));
