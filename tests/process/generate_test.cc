@@ -153,6 +153,39 @@ TEST(GenerateTest, SeveralPromptsTogetherAndOneAfterAnother) {
   EXPECT_THAT(text, HasSubstr("--- 1 ---\nThe secret number of Benedick is 28792.\n"));
 }
 
+TEST(GenerateTest, TwoRanksOfTwoLoopsAnswerAsOne) {
+  const TemporaryFolder folder;
+  json prompts = json::array();
+  json answers = json::array();
+  for (const char* name : {"text0", "needle300", "text1"}) {
+    const json golden = GoldenCase(name);
+    prompts.push_back(golden["ids"]);
+    answers.push_back(golden["greedy"]);
+  }
+  const std::string file = folder.Write("ids.json", prompts.dump());
+  for (const char* partition : {"1,1,1,1", ""}) {
+    std::vector<std::string> flags = {"--ids-file",
+                                      file,
+                                      "--max-tokens",
+                                      "32",
+                                      "--dtype",
+                                      "f32",
+                                      "--pp-size",
+                                      "2",
+                                      "--virtual-stages",
+                                      "2",
+                                      "--chunked-prefill-size",
+                                      "64"};
+    if (*partition != 0) flags.insert(flags.end(), {"--pp-layer-partition", partition});
+    const json result = GenerateJson(flags);
+    for (size_t i = 0; i < prompts.size(); ++i)
+      EXPECT_EQ(result["outputs"][i]["ids"], answers[i]) << i;
+    EXPECT_EQ(result["pipeline"]["stages"], 2);
+    // Times per chunk and stage, of both loops.
+    for (const json& chunk : result["pipeline"]["chunks"]) EXPECT_EQ(chunk["stage_ms"].size(), 2u);
+  }
+}
+
 TEST(GenerateTest, ASecondTurnBeginsBehindTheFirst) {
   const TemporaryFolder folder;
   const json golden = GoldenCase("needle300");
