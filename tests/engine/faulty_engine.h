@@ -1,4 +1,4 @@
-// An engine of three stages over connections that misbehave by a plan.
+// An engine of some stages over connections that misbehave by a plan.
 #pragma once
 
 #include <condition_variable>
@@ -36,6 +36,7 @@ struct Place {
   }
 };
 
+// Of stages in a row.
 std::vector<Place> AllPlaces();
 
 using Faults = std::vector<std::pair<Place, comm::FaultPlan>>;
@@ -44,6 +45,9 @@ struct FaultyOptions {
   // What the lines of an epoch do.
   std::function<Faults(plan::Epoch)> faults;
   bool replay = false;
+  // As many layers as virtual stages: one each.
+  const char* model = kFaultyModel;
+  plan::PipelineShape shape = {.ranks = kFaultyStages};
   // By default so seldom that messages can be counted.
   int64_t beat_every_ms = 60000;
   int64_t peer_timeout_ms = 120000;
@@ -55,7 +59,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& o
 
 // Three requests of different lengths, and what comes out of them without faults.
 std::vector<engine::Request> FaultyRequests();
-std::vector<std::vector<int32_t>> ExpectedOutputs();
+std::vector<std::vector<int32_t>> ExpectedOutputs(const char* model = kFaultyModel);
 
 class CollectingSink : public engine::OutputSink {
  public:

@@ -116,7 +116,7 @@ TEST(RandomArrivalsTest, GiveWhatOneRankGivesAlone) {
   int aborted = 0;
   int64_t preemptions = 0;
   for (int stages = 1; stages <= 4; ++stages) {
-    for (uint64_t mix = 0; mix < 2; ++mix) {
+    for (uint64_t mix = 0; mix < 3; ++mix) {
       SCOPED_TRACE(fmt::format("{} stages, mix {}", stages, mix));
       std::mt19937 random(10 * stages + mix);
       std::vector<engine::Request> requests;
@@ -126,6 +126,7 @@ TEST(RandomArrivalsTest, GiveWhatOneRankGivesAlone) {
         want.push_back(Generate(*alone, requests.back()).ids);
       }
       const auto engine = Start(folder, {.stages = stages,
+                                         .virtual_stages = mix == 2 ? 2 : 1,
                                          .chunk_tokens = 5 + static_cast<int64_t>(random() % 40),
                                          .page_size = 8,
                                          .load_format = "dummy",

@@ -18,8 +18,13 @@ void ExpectEnded(RunningProgram& program) {
 
 TEST(NodesTest, GiveTheOutputOfOneHost) {
   const TemporaryFolder folder;
-  for (const auto& [nodes, stages] : {std::pair(2, 2), std::pair(2, 3), std::pair(3, 4)}) {
-    const SlowRun run = {.folder = folder, .stages = stages, .prompt = 200, .tokens = 50};
+  for (const auto& [nodes, stages, loops] :
+       {std::tuple(2, 2, 1), std::tuple(2, 3, 1), std::tuple(3, 4, 1), std::tuple(2, 2, 2)}) {
+    const SlowRun run = {.folder = folder,
+                         .stages = stages,
+                         .prompt = 200,
+                         .tokens = 50,
+                         .more = {"--virtual-stages", std::to_string(loops)}};
     const std::string expected = run.ExpectedText();
     ASSERT_GT(expected.size(), 20u);
     std::filesystem::remove(run.output());

@@ -62,6 +62,20 @@ TEST(ReplayTest, AKilledStageIsReplaced) {
   }
 }
 
+TEST(ReplayTest, ALoopedStageThatIsKilledIsReplaced) {
+  const TemporaryFolder folder;
+  const std::string expected = SlowRun{.folder = folder}.ExpectedText();
+  const SlowRun run = {.folder = folder, .more = {"--virtual-stages", "2"}};
+  RunningProgram program(run.Arguments(), run.Options());
+  const auto pids = WaitFor(Phase::kPrefill, program, run);
+  kill(pids[1], SIGKILL);
+  EXPECT_TRUE(WaitUntil([&] { return Replaced(program, pids); }));
+  const Outcome outcome = program.Wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(run.Text(), expected);
+  EXPECT_TRUE(outcome.left.empty());
+}
+
 // The leader keeps nothing of the stages that it has lost.
 TEST(ReplayTest, ManyLossesLeaveNothing) {
   const TemporaryFolder folder;

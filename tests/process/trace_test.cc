@@ -26,7 +26,8 @@ std::string ReadFile(const std::filesystem::path& path) {
 }
 
 // A prompt of 1,000 tokens in chunks of 128, and a few tokens after it.
-std::vector<std::string> GenerateFlags(const TemporaryFolder& folder, const std::string& trace) {
+std::vector<std::string> GenerateFlags(const TemporaryFolder& folder, const std::string& trace,
+                                       int loops = 1) {
   std::vector<int32_t> ids(1000);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(300 + i % 50);
   return {"generate",
@@ -37,6 +38,8 @@ std::vector<std::string> GenerateFlags(const TemporaryFolder& folder, const std:
           "--ignore-eos",
           "--pp-size",
           "2",
+          "--virtual-stages",
+          std::to_string(loops),
           "--threads",
           "1",
           "--chunked-prefill-size",
@@ -46,18 +49,22 @@ std::vector<std::string> GenerateFlags(const TemporaryFolder& folder, const std:
           trace};
 }
 
-json RunTraced(const TemporaryFolder& folder, const std::string& trace) {
-  const Outcome outcome = RunProgram(GenerateFlags(folder, trace));
+json RunTraced(const TemporaryFolder& folder, const std::string& trace, int loops = 1) {
+  const Outcome outcome = RunProgram(GenerateFlags(folder, trace, loops));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
   EXPECT_EQ(outcome.errors, "");
   EXPECT_TRUE(outcome.left.empty());
   return json::parse(outcome.output, nullptr, /*allow_exceptions=*/false);
 }
 
-TEST(TraceTest, TheFileHasATrackPerRankWithoutOverlaps) {
+class LoopedTraceTest : public ::testing::TestWithParam<int> {};
+
+INSTANTIATE_TEST_SUITE_P(Loops, LoopedTraceTest, ::testing::Values(1, 2));
+
+TEST_P(LoopedTraceTest, TheFileHasATrackPerRankWithoutOverlaps) {
   const TemporaryFolder folder;
   const std::string file = folder.path() / "trace.json";
-  const json result = RunTraced(folder, file);
+  const json result = RunTraced(folder, file, GetParam());
   const json events = json::parse(ReadFile(file), nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(events.is_array());
   std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> tracks;
@@ -81,6 +88,16 @@ TEST(TraceTest, TheFileHasATrackPerRankWithoutOverlaps) {
     for (size_t i = 1; i < spans.size(); ++i)
       EXPECT_GE(spans[i].first, spans[i - 1].second - 0.01) << track.first << ' ' << track.second;
   }
+  // Also by the program's own reading; every boundary has been passed as often as there are plans,
+  // from the last rank back to the first once less per loop.
+  const Outcome outcome = RunProgram({"trace", file, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
+  const json summary = json::parse(outcome.output);
+  for (const json& boundary : summary["boundaries"]) {
+    const int passes = GetParam() - (boundary["to"] == 0 ? 1 : 0);
+    EXPECT_EQ(boundary["transfers"], passes * summary["plans"].get<int>());
+  }
+  EXPECT_EQ(summary["boundaries"].size(), GetParam() > 1 ? 2u : 1u);
 }
 
 TEST(TraceTest, SharesAreAllOfTheTimeAndAgreeWithTheRun) {
