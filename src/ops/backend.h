@@ -20,6 +20,7 @@ namespace longspan::ops {
 struct QueueOptions {
   int threads = 1;
   std::vector<int> cores;  // to pin the threads to; empty: not pinned
+  int device = 0;          // which GPU, among those that the process sees
 };
 
 // The largest step that will be run, for sizing workspace once.

@@ -1,0 +1,115 @@
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cuda_runtime_api.h>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "backend/cuda/cuda_error.h"
+#include "backend/cuda/cuda_memory.h"
+#include "backend/cuda/cuda_ops.h"
+#include "backend/cuda/cuda_queue.h"
+
+namespace longspan::backend::cuda {
+namespace {
+
+using tensor::DType;
+
+// In the order of ops::OpTable.
+constexpr ops::OpTable kOps = {};
+
+bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
+
+class CudaBackendImpl : public ops::Backend {
+ public:
+  std::string_view name() const override { return "cuda"; }
+  const ops::OpTable& ops() const override { return kOps; }
+
+  base::Status CheckTypes(DType compute, DType kv_cache) const override {
+    if (!IsSupportedType(compute))
+      return base::Unimplemented(
+          "the cuda backend computes in f32 or bf16, not {}: use --dtype f32 or bf16",
+          tensor::DTypeName(compute));
+    if (!IsSupportedType(kv_cache))
+      return base::Unimplemented(
+          "the cuda backend has a KV cache of f32 or bf16, not {}: use --kv-cache-dtype f32 or "
+          "bf16",
+          tensor::DTypeName(kv_cache));
+    return base::OkStatus();
+  }
+
+  base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(
+      const ops::QueueOptions& options) const override {
+    LONGSPAN_ASSIGN_OR_RETURN(auto queue, CudaQueue::Create(options.device));
+    return std::unique_ptr<tensor::Queue>(std::move(queue));
+  }
+
+  base::Result<tensor::Buffer> Allocate(int64_t bytes) const override {
+    return AllocateDevice(bytes);
+  }
+
+  int64_t AvailableBytes() const override { return AvailableDeviceBytes(); }
+
+  // The largest of what the ops of kOps take.
+  int64_t WorkspaceBytes(const tensor::Queue& queue,
+                         const ops::WorkspaceShape& shape) const override {
+    [[maybe_unused]] const int multiprocessors =
+        static_cast<const CudaQueue&>(queue).multiprocessors();
+    (void)shape;
+    return std::max<int64_t>({
+        0,
+    });
+  }
+
+  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(const ops::PackRequest&) const override {
+    return base::Unimplemented("the cuda backend packs no weights");
+  }
+
+  base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,
+                      tensor::View device) const override {
+    LONGSPAN_CHECK(device.contiguous() && static_cast<int64_t>(host.size()) == device.bytes(),
+                   "{} bytes into a view of {}", host.size(), device.bytes());
+    return static_cast<CudaQueue&>(queue).Upload(host, device.raw());
+  }
+  base::Status Download(tensor::Queue& queue, tensor::ConstView device,
+                        std::span<std::byte> host) const override {
+    LONGSPAN_CHECK(device.contiguous() && static_cast<int64_t>(host.size()) == device.bytes(),
+                   "{} bytes from a view of {}", host.size(), device.bytes());
+    return static_cast<CudaQueue&>(queue).Download(device.raw(), host);
+  }
+};
+
+// "13.0" of CUDA's 13000.
+std::string VersionText(int version) {
+  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+base::Status FindGpu() {
+  int driver = 0;
+  int runtime = 0;
+  (void)cudaDriverGetVersion(&driver);
+  (void)cudaRuntimeGetVersion(&runtime);
+  int devices = 0;
+  const cudaError_t error = cudaGetDeviceCount(&devices);
+  if (driver == 0 || error == cudaErrorNoDevice || (error == cudaSuccess && devices == 0))
+    return base::NotFound("no NVIDIA GPU was found: use --backend cpu");
+  if (error == cudaErrorInsufficientDriver)
+    return base::Unimplemented(
+        "the NVIDIA driver is for CUDA {}, older than the {} that this program was built with: "
+        "update it, or use --backend cpu",
+        VersionText(driver), VersionText(runtime));
+  LONGSPAN_RETURN_IF_CUDA(error, "look for GPUs");
+  return base::OkStatus();
+}
+
+}  // namespace
+
+base::Result<const ops::Backend*> CudaBackend() {
+  static const base::Status found = FindGpu();
+  LONGSPAN_RETURN_IF_ERROR(found);
+  static const CudaBackendImpl backend;
+  return &backend;
+}
+
+}  // namespace longspan::backend::cuda

@@ -1,0 +1,11 @@
+#include "backend/cuda/cuda_backend.h"
+
+namespace longspan::backend::cuda {
+
+base::Result<const ops::Backend*> CudaBackend() {
+  return base::Unimplemented(
+      "this program was built without CUDA: configure it with -DLONGSPAN_CUDA=ON, or use "
+      "--backend cpu");
+}
+
+}  // namespace longspan::backend::cuda
