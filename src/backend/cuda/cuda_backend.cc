@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_memory.h"
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/cuda_queue.h"
+#include "backend/cuda/packed_weight.h"
 
 namespace longspan::backend::cuda {
 namespace {
@@ -64,8 +65,14 @@ class CudaBackendImpl : public ops::Backend {
     });
   }
 
-  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(const ops::PackRequest&) const override {
-    return base::Unimplemented("the cuda backend packs no weights");
+  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
+      const ops::PackRequest& request) const override {
+    return PackWeight(request);
+  }
+  bool generates_weights() const override { return true; }
+  base::Result<std::unique_ptr<ops::PackedWeight>> Generate(
+      const ops::GenerateRequest& request) const override {
+    return GenerateWeight(request);
   }
 
   base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,
