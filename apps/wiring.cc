@@ -7,7 +7,9 @@
 #include "apps/model_location.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/peak_probe.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
+#include "base/log.h"
 #include "comm/in_process/in_process.h"
 #include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
@@ -43,8 +45,14 @@ base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
 }  // namespace
 
 base::Result<const ops::Backend*> FindBackend(std::string_view name) {
-  if (name == "cpu" || name == "auto") return &backend::cpu::CpuBackend();
   if (name == "reference") return &backend::reference::ReferenceBackend();
+  if (name == "cuda") return backend::cuda::CudaBackend();
+  if (name == "auto" && backend::cuda::CudaIsBuilt()) {
+    auto cuda = backend::cuda::CudaBackend();
+    if (cuda.ok()) return cuda;
+    base::Log("engine").info("computing on the CPU: {}", cuda.status().message());
+  }
+  if (name == "cpu" || name == "auto") return &backend::cpu::CpuBackend();
   return base::Unimplemented("the backend '{}' is not built: use cpu or reference", name);
 }
 

@@ -72,10 +72,8 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
   step.intake = step.work->intake;
   LONGSPAN_ASSIGN_OR_RETURN(step.slot, slots_.Acquire());
   if (!config_.embeds(due.loop)) {
-    const tensor::View residual = slots_.Rows(step.slot, step.work->tables.rows);
-    step.received = links_.previous->Receive(
-        ResidualMessage(due.plan, due.loop, config_.loops()),
-        std::span(static_cast<std::byte*>(residual.raw()), static_cast<size_t>(residual.bytes())));
+    step.received = links_.previous->Receive(ResidualMessage(due.plan, due.loop, config_.loops()),
+                                             slots_.LinkBytes(step.slot, step.work->tables.rows));
   }
   step.intake.posted = Now();
   return step;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -20,13 +21,24 @@ namespace longspan::runtime {
 class ResidualSlots {
  public:
   // `slots`: how many plans may be between the posting of their receive and the end of their send.
+  // `linked`: whether any link will read or write them.
   static base::Result<std::unique_ptr<ResidualSlots>> Create(const ops::Backend& backend, int slots,
                                                              int64_t max_rows, int64_t hidden,
-                                                             tensor::DType dtype);
+                                                             tensor::DType dtype,
+                                                             bool linked = true);
 
   // Waits for the next buffer of the ring to be free: computed, and its send done. Aborted after
   // Cancel(); otherwise the error of that send.
   base::Result<int> Acquire();
+
+  // The bytes of these rows where a link may receive and send them: the rows themselves, or on a
+  // device of its own memory a copy on the host (see Fetch and Store).
+  std::span<std::byte> LinkBytes(int slot, int64_t rows) const;
+
+  // Copy the first `rows` rows of a slot from, and to, where the links have them; nothing to do on
+  // a host. In the order of the queue, which must have been synchronised before a link sends.
+  base::Status Store(tensor::Queue& queue, int slot, int64_t rows) const;
+  base::Status Fetch(tensor::Queue& queue, int slot, int64_t rows) const;
 
   // The first `rows` rows of a slot.
   tensor::View Rows(int slot, int64_t rows) const {
@@ -42,10 +54,12 @@ class ResidualSlots {
  private:
   struct Slot {
     tensor::Tensor tensor;
+    tensor::Buffer staging;  // on the host; empty where the tensor is there itself
     bool in_use = false;
     comm::Transfer sent;
   };
 
+  const ops::Backend* backend_ = nullptr;
   std::vector<Slot> slots_;
   std::mutex mutex_;
   std::condition_variable released_;

@@ -8,6 +8,7 @@
 #include "checkpoint/dummy.h"
 #include "kv/page_pool.h"
 #include "model/architecture.h"
+#include "model/parameters.h"
 #include "runtime/host_copy.h"
 
 namespace longspan::runtime {
@@ -56,6 +57,23 @@ ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankCon
   return shape;
 }
 
+// A device of its own memory is asked before the first weight is read; a host's ranks share its
+// memory, and the leader has asked for all of them.
+base::Status CheckWeightsFit(const RankConfig& config, const ops::Backend& backend,
+                             const spec::ModelSpec& model, const model::StagePart& part) {
+  if (backend.is_on_host()) return base::OkStatus();
+  const int64_t needed = model::Parameters(model, part) * tensor::SizeOf(config.compute);
+  const int64_t available = backend.AvailableBytes();
+  constexpr double kGib = 1 << 30;
+  if (needed > available)
+    return base::ResourceExhausted(
+        "the weights of stage {} need {:.1f} GiB as {} and GPU {} has {:.1f} GiB free: use more "
+        "stages (--pp-size), or a smaller model",
+        config.stage, static_cast<double>(needed) / kGib, tensor::DTypeName(config.compute),
+        config.device, static_cast<double>(available) / kGib);
+  return base::OkStatus();
+}
+
 // Where every listed row stands among the step's rows.
 std::vector<int32_t> RowIndex(const plan::StepPlan& plan, const HostTables& tables) {
   std::vector<int32_t> index;
@@ -82,8 +100,11 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   if (!missing.empty())
     return base::Unimplemented("the backend '{}' lacks ops that {} needs: {}", backend.name(),
                                model.architecture, fmt::join(missing, ", "));
-  LONGSPAN_ASSIGN_OR_RETURN(
-      stage->queue_, backend.CreateQueue({.threads = config.threads, .cores = config.cores}));
+  LONGSPAN_ASSIGN_OR_RETURN(stage->queue_,
+                            backend.CreateQueue({.threads = config.threads,
+                                                 .cores = config.cores,
+                                                 .device = std::max(0, config.device)}));
+  LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
   model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute,
                              stage->deterministic());
@@ -97,9 +118,10 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   const int64_t rows = config_.max_rows;
   spec_ = model;
   layers_ = model.layers();
-  LONGSPAN_ASSIGN_OR_RETURN(residual_slots_,
-                            ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows,
-                                                  model.hidden_size, config_.compute));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      residual_slots_,
+      ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows, model.hidden_size,
+                            config_.compute, links_.previous != nullptr || links_.next != nullptr));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
       DeviceTables::Create(
@@ -127,6 +149,8 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   ready_.kv_bytes_per_page =
       KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
   ready_.available_bytes = backend_.AvailableBytes();
+  // A device's memory is taken when it is asked for; a host's when it is written to.
+  if (!backend_.is_on_host()) ready_.available_bytes += ready_.workspace_bytes;
   return base::OkStatus();
 }
 
@@ -161,14 +185,15 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
     LONGSPAN_RETURN_IF_ERROR(timer.Receive(
         prepared.received, std::max(prepared.intake.posted, last_input_), residual.bytes()));
     last_input_ = std::max(last_input_, result.timing.receives.back().done);
+    LONGSPAN_RETURN_IF_ERROR(residual_slots_->Store(*queue_, prepared.slot, work.tables.rows));
   }
   const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
-      timer.Kernels([&] { return RunLayers(step, prepared.loop, work, row_index, residual); }));
+      timer.Kernels([&] { return RunLayers(step, prepared, row_index, residual); }));
 
   comm::Transfer sent;
   if (!config_.samples(prepared.loop)) {
-    sent = timer.Send(residual.bytes(), [&] { return SendOn(prepared, residual); });
+    sent = timer.Send(residual.bytes(), [&] { return SendOn(prepared); });
   } else {
     // Not before, since an earlier plan may still have had to sample for what this one releases.
     sampler_->Apply(plan);
@@ -186,12 +211,10 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   return finished;
 }
 
-comm::Transfer Stage::SendOn(const PreparedStep& prepared, const tensor::View& residual) {
-  const std::span bytes(static_cast<const std::byte*>(residual.raw()),
-                        static_cast<size_t>(residual.bytes()));
+comm::Transfer Stage::SendOn(const PreparedStep& prepared) {
   const int loop = prepared.loop + (config_.last() ? 1 : 0);
   return links_.next->Send(ResidualMessage(prepared.work->plan.number, loop, config_.loops()),
-                           bytes);
+                           residual_slots_->LinkBytes(prepared.slot, prepared.work->tables.rows));
 }
 
 base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
@@ -233,8 +256,10 @@ base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& p
   return base::OkStatus();
 }
 
-base::Status Stage::RunLayers(const model::Step& step, int loop, PlanWork& work,
+base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepared,
                               std::span<const int32_t> row_index, const tensor::View& residual) {
+  PlanWork& work = *prepared.work;
+  const int loop = prepared.loop;
   base::Status status;
   // The last layer's output is reported after the final norm, by the sampler.
   const auto tap = [&](int layer, const tensor::ConstView& rows) {
@@ -247,6 +272,10 @@ base::Status Stage::RunLayers(const model::Step& step, int loop, PlanWork& work,
   for (size_t range = first; range < end; ++range)
     model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
   LONGSPAN_RETURN_IF_ERROR(status);
+  // The one wait of a step; where there are rows to sample, it is for what comes out of them.
+  if (config_.samples(loop) && !work.plan.logits_rows.empty()) return base::OkStatus();
+  if (!config_.samples(loop))
+    LONGSPAN_RETURN_IF_ERROR(residual_slots_->Fetch(*queue_, prepared.slot, work.tables.rows));
   return queue_->Synchronize();
 }
 

@@ -82,9 +82,9 @@ class Stage {
   base::Result<model::Step> BeginStep(const HostTables& tables);
   base::Status EmbedTokens(const model::Step& step, const plan::StepPlan& plan, StepTimer& timer,
                            const tensor::View& residual);
-  base::Status RunLayers(const model::Step& step, int loop, PlanWork& work,
+  base::Status RunLayers(const model::Step& step, const PreparedStep& prepared,
                          std::span<const int32_t> row_index, const tensor::View& residual);
-  comm::Transfer SendOn(const PreparedStep& prepared, const tensor::View& residual);
+  comm::Transfer SendOn(const PreparedStep& prepared);
   base::Status CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
                              int depth, const tensor::ConstView& residual,
                              plan::StepResult& result);

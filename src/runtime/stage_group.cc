@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kOthersEndWithin(500);
 
-// The pages that the memory of one host allows.
-base::Result<int64_t> PagesOfNode(const CapacityOptions& options,
-                                  const std::vector<RankReady>& ranks, int page_size) {
+// The pages that the memory of one host or GPU allows.
+base::Result<int64_t> PagesOfMemory(const CapacityOptions& options,
+                                    const std::vector<RankReady>& ranks, int page_size) {
   int64_t page_bytes = 0;
   int64_t available = INT64_MAX;
   int64_t untouched = 0;  // reserved already, but counted as available until it is written to
@@ -57,11 +57,11 @@ int64_t GroupInfo::kv_bytes_per_token() const {
 
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size) {
-  std::map<int32_t, std::vector<RankReady>> nodes;
-  for (const RankReady& rank : ranks) nodes[rank.node].push_back(rank);
+  std::map<std::pair<int32_t, int32_t>, std::vector<RankReady>> memories;
+  for (const RankReady& rank : ranks) memories[{rank.node, rank.device}].push_back(rank);
   int64_t pages = INT64_MAX;
-  for (const auto& [node, of_node] : nodes) {
-    LONGSPAN_ASSIGN_OR_RETURN(const int64_t fit, PagesOfNode(options, of_node, page_size));
+  for (const auto& [place, sharing] : memories) {
+    LONGSPAN_ASSIGN_OR_RETURN(const int64_t fit, PagesOfMemory(options, sharing, page_size));
     pages = std::min(pages, fit);
   }
   return pages;
@@ -91,8 +91,10 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
   group->loops_ = configs[0].loops();
   group->info_.page_size = configs[0].page_size;
   LONGSPAN_RETURN_IF_ERROR(group->CollectReady(progress));
-  for (size_t rank = 0; rank < configs.size(); ++rank)
+  for (size_t rank = 0; rank < configs.size(); ++rank) {
     group->info_.ranks[rank].node = configs[rank].node;
+    group->info_.ranks[rank].device = configs[rank].device;
+  }
   LONGSPAN_ASSIGN_OR_RETURN(group->info_.pages,
                             ChoosePages(capacity, group->info_.ranks, group->info_.page_size));
   for (const auto& rank : group->ranks_)

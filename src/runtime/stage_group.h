@@ -39,8 +39,8 @@ struct GroupInfo {
 };
 
 // One capacity for all stages: the pages that the tightest of them can hold. The ranks of a node
-// share its memory. ResourceExhausted with the numbers where not even one page fits, or fewer than
-// were asked for.
+// share its memory, those of a GPU that one's. ResourceExhausted with the numbers where not even
+// one page fits, or fewer than were asked for.
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size);
 

@@ -35,6 +35,7 @@ Frame EncodeConfigure(const RankConfig& config) {
   writer.WriteString(config.backend);
   writer.Write(config.threads);
   writer.WriteVector<int32_t>(config.cores);
+  writer.Write(config.device);
   writer.Write(config.compute);
   writer.Write(config.kv_cache);
   writer.Write<uint8_t>(config.deterministic ? 1 : 0);
@@ -62,6 +63,7 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.backend = reader.ReadString();
   config.threads = reader.Read<int32_t>();
   config.cores = reader.ReadVector<int32_t>();
+  config.device = reader.Read<int32_t>();
   config.compute = reader.Read<tensor::DType>();
   config.kv_cache = reader.Read<tensor::DType>();
   config.deterministic = reader.Read<uint8_t>() != 0;

@@ -45,6 +45,8 @@ class CudaBackendImpl : public ops::Backend {
     return std::unique_ptr<tensor::Queue>(std::move(queue));
   }
 
+  bool is_on_host() const override { return false; }
+
   base::Result<tensor::Buffer> Allocate(int64_t bytes) const override {
     return AllocateDevice(bytes);
   }
@@ -78,6 +80,18 @@ class CudaBackendImpl : public ops::Backend {
                    "{} bytes from a view of {}", host.size(), device.bytes());
     return static_cast<CudaQueue&>(queue).Download(device.raw(), host);
   }
+
+  base::Result<tensor::Buffer> AllocateStaging(int64_t bytes) const override {
+    return AllocatePinned(bytes);
+  }
+  base::Status StartUpload(tensor::Queue& queue, std::span<const std::byte> host,
+                           tensor::View device) const override {
+    return static_cast<CudaQueue&>(queue).StartUpload(host, device.raw());
+  }
+  base::Status StartDownload(tensor::Queue& queue, tensor::ConstView device,
+                             std::span<std::byte> host) const override {
+    return static_cast<CudaQueue&>(queue).StartDownload(device.raw(), host);
+  }
 };
 
 // "13.0" of CUDA's 13000.
@@ -104,6 +118,8 @@ base::Status FindGpu() {
 }
 
 }  // namespace
+
+bool CudaIsBuilt() { return true; }
 
 base::Result<const ops::Backend*> CudaBackend() {
   static const base::Status found = FindGpu();

@@ -1,5 +1,7 @@
 #include "backend/cuda/cuda_queue.h"
 
+#include <algorithm>
+#include <cstring>
 #include <string>
 
 #include "backend/cuda/cublas_lt.h"
@@ -7,6 +9,29 @@
 #include "backend/cuda/cuda_memory.h"
 
 namespace longspan::backend::cuda {
+namespace {
+
+constexpr int64_t kDownloadBytes = int64_t{4} << 20;
+
+base::Status CheckDevice(int device) {
+  int devices = 0;
+  LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceCount(&devices), "look for GPUs");
+  if (device >= devices)
+    return base::InvalidArgument(
+        "a stage is to use GPU {} and there are {}: lower --pp-size or --base-gpu-id, or let "
+        "stages share GPUs with --gpu-id-step 0",
+        device, devices);
+  cudaDeviceProp properties{};
+  LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceProperties(&properties, device), "look at the GPU");
+  if (properties.major != 9 || properties.minor != 0)
+    return base::Unimplemented(
+        "GPU {} is a {} of compute capability {}.{}, and this program has kernels for Hopper's 9.0 "
+        "alone: use another GPU, or --backend cpu",
+        device, properties.name, properties.major, properties.minor);
+  return base::OkStatus();
+}
+
+}  // namespace
 
 base::Result<std::unique_ptr<CudaQueue>> CudaQueue::Create(int device) {
   std::unique_ptr<CudaQueue> queue(new CudaQueue(device));
@@ -15,6 +40,7 @@ base::Result<std::unique_ptr<CudaQueue>> CudaQueue::Create(int device) {
 }
 
 base::Status CudaQueue::Open() {
+  LONGSPAN_RETURN_IF_ERROR(CheckDevice(device_));
   LONGSPAN_RETURN_IF_CUDA(cudaSetDevice(device_), "use the GPU");
   LONGSPAN_RETURN_IF_CUDA(
       cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, device_),
@@ -24,7 +50,8 @@ base::Status CudaQueue::Open() {
   LONGSPAN_RETURN_IF_ERROR(LoadCublasLt());
   LONGSPAN_RETURN_IF_CUDA(cublasLtCreate(&cublas_), "start cuBLASLt");
   LONGSPAN_ASSIGN_OR_RETURN(cublas_workspace_, AllocateDevice(kCublasWorkspaceBytes));
-  return base::OkStatus();
+  LONGSPAN_ASSIGN_OR_RETURN(download_, AllocatePinned(kDownloadBytes));
+  return uploads_.Open();
 }
 
 CudaQueue::~CudaQueue() {
@@ -39,16 +66,34 @@ base::Status CudaQueue::Synchronize() {
 }
 
 base::Status CudaQueue::Upload(std::span<const std::byte> host, void* device) {
-  // From pageable memory: the runtime stages what is small and waits for what is not.
+  Note(uploads_.Upload(host, device, stream_), "upload");
+  return first_error_;
+}
+
+base::Status CudaQueue::Download(const void* device, std::span<std::byte> host) {
+  const auto* from = static_cast<const std::byte*>(device);
+  while (!host.empty()) {
+    const size_t bytes = std::min(host.size(), static_cast<size_t>(kDownloadBytes));
+    Note(cudaMemcpyAsync(download_.data(), from, bytes, cudaMemcpyDeviceToHost, stream_),
+         "download");
+    LONGSPAN_RETURN_IF_ERROR(Synchronize());
+    std::memcpy(host.data(), download_.data(), bytes);
+    host = host.subspan(bytes);
+    from += bytes;
+  }
+  return first_error_;
+}
+
+base::Status CudaQueue::StartUpload(std::span<const std::byte> host, void* device) {
   Note(cudaMemcpyAsync(device, host.data(), host.size(), cudaMemcpyHostToDevice, stream_),
        "upload");
   return first_error_;
 }
 
-base::Status CudaQueue::Download(const void* device, std::span<std::byte> host) {
+base::Status CudaQueue::StartDownload(const void* device, std::span<std::byte> host) {
   Note(cudaMemcpyAsync(host.data(), device, host.size(), cudaMemcpyDeviceToHost, stream_),
        "download");
-  return Synchronize();
+  return first_error_;
 }
 
 void CudaQueue::Note(cudaError_t error, std::string_view what) {

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "backend/cuda/staging_ring.h"
 #include "base/result.h"
 #include "tensor/buffer.h"
 #include "tensor/execution_context.h"
@@ -15,8 +16,8 @@
 namespace longspan::backend::cuda {
 
 // The stream that ops are put on, with a cuBLASLt handle and its workspace. The device is current
-// in the thread that made it; other threads call Activate() first. The first error that an op or a
-// copy reports stays: Synchronize() returns it from then on.
+// in the thread that made it, which alone may use it. The first error that an op or a copy reports
+// stays: Synchronize() returns it from then on.
 class CudaQueue : public tensor::Queue {
  public:
   // What cuBLASLt gets for products that split their sums.
@@ -33,6 +34,9 @@ class CudaQueue : public tensor::Queue {
   // has happened; Download when the bytes are there.
   base::Status Upload(std::span<const std::byte> host, void* device);
   base::Status Download(const void* device, std::span<std::byte> host);
+  // With `host` in pinned memory; back at once.
+  base::Status StartUpload(std::span<const std::byte> host, void* device);
+  base::Status StartDownload(const void* device, std::span<std::byte> host);
 
   int device() const { return device_; }
   int multiprocessors() const { return multiprocessors_; }
@@ -54,6 +58,8 @@ class CudaQueue : public tensor::Queue {
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t cublas_ = nullptr;
   tensor::Buffer cublas_workspace_;
+  StagingRing uploads_;
+  tensor::Buffer download_;  // pinned
   base::Status first_error_;
 };
 

@@ -2,6 +2,8 @@
 
 namespace longspan::backend::cuda {
 
+bool CudaIsBuilt() { return false; }
+
 base::Result<const ops::Backend*> CudaBackend() {
   return base::Unimplemented(
       "this program was built without CUDA: configure it with -DLONGSPAN_CUDA=ON, or use "

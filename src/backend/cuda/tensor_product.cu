@@ -1,0 +1,382 @@
+// Products on Hopper's matrix unit, for groups of rows of which only the device knows how many
+// there are.
+//
+// Blocks stay: each takes every so-manieth tile of all groups. One warpgroup brings tiles of 64
+// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by cp.async,
+// which can gather. The others multiply, 64 rows each, and write. A row's sums are over its columns
+// in steps of 16, in order, whichever tile it is in.
+#include <algorithm>
+
+#include "backend/cuda/barrier.cuh"
+#include "backend/cuda/device_types.cuh"
+#include "backend/cuda/packed_weight.h"
+#include "backend/cuda/product.h"
+#include "backend/cuda/stream.h"
+#include "backend/cuda/wgmma.cuh"
+
+namespace longspan::backend::cuda {
+namespace {
+
+using tensor::DType;
+
+constexpr int kWarpgroup = 128;
+// Tiles of rows that share their features' weights in the L2 cache.
+constexpr int kBand = 16;
+
+template <int kGroups>
+struct MatrixProduct {
+  TensorMap maps[kGroups];
+  Product product;
+  int groups;
+};
+
+// kRows x kFeatures of the result at once.
+template <int kRows, int kFeatures>
+struct TileShape {
+  static constexpr int kMultipliers = kRows / 64;  // warpgroups
+  static constexpr int kThreads = (kMultipliers + 1) * kWarpgroup;
+  static constexpr int kRowBytes = kRows * kSwizzledColumns * 2;
+  static constexpr int kWeightBytes = kFeatures * kSwizzledColumns * 2;
+  static constexpr int kStageBytes = kRowBytes + kWeightBytes;
+  static constexpr int kStages = 196608 / kStageBytes;
+  static constexpr int kSharedBytes = kStages * kStageBytes + 1024;
+};
+
+struct Tile {
+  int group;
+  int64_t begin;  // of the group's rows
+  int64_t count;
+  int64_t row;      // first of the tile, in the group
+  int64_t feature;  // first of the tile
+};
+
+// The tiles that a block takes, in order.
+template <int kRows, int kFeatures>
+class Tiles {
+ public:
+  __device__ Tiles(const Product& product, int groups, const int* tile_begin)
+      : product_(product),
+        groups_(groups),
+        tile_begin_(tile_begin),
+        across_(static_cast<int>((product.features + kFeatures - 1) / kFeatures)),
+        next_(blockIdx.x) {}
+
+  __device__ bool Next(Tile& tile) {
+    while (group_ < groups_ && next_ >= static_cast<int64_t>(tile_begin_[group_ + 1]) * across_)
+      ++group_;
+    if (group_ == groups_) return false;
+    const auto local = static_cast<int>(next_ - static_cast<int64_t>(tile_begin_[group_]) * across_);
+    next_ += gridDim.x;
+    const int down = tile_begin_[group_ + 1] - tile_begin_[group_];
+    const int band = local / (kBand * across_);
+    const int height = min(kBand, down - band * kBand);
+    const int in_band = local - band * kBand * across_;
+    tile.group = group_;
+    tile.begin = product_.begin == nullptr ? 0 : product_.begin[group_];
+    tile.count = product_.begin == nullptr ? product_.rows
+                                           : product_.begin[group_ + 1] - tile.begin;
+    tile.row = static_cast<int64_t>(band * kBand + in_band % height) * kRows;
+    tile.feature = static_cast<int64_t>(in_band / height) * kFeatures;
+    return true;
+  }
+
+ private:
+  const Product& product_;
+  const int groups_;
+  const int* tile_begin_;
+  const int across_;
+  int64_t next_;
+  int group_ = 0;
+};
+
+// tile_begin[g]: tiles of rows of all groups before g. By one warp.
+template <int kRows>
+__device__ void CountTiles(const Product& product, int groups, int* tile_begin) {
+  const int lane = threadIdx.x % 32;
+  int before = 0;
+  for (int first = 0; first < groups; first += 32) {
+    const int group = first + lane;
+    int tiles = 0;
+    if (group < groups) {
+      const int64_t rows = product.begin == nullptr
+                               ? product.rows
+                               : product.begin[group + 1] - product.begin[group];
+      tiles = static_cast<int>((rows + kRows - 1) / kRows);
+    }
+    int sum = tiles;
+#pragma unroll
+    for (int offset = 1; offset < 32; offset *= 2) {
+      const int other = __shfl_up_sync(kWholeWarp, sum, offset);
+      if (lane >= offset) sum += other;
+    }
+    if (group < groups) tile_begin[group] = before + sum - tiles;
+    before += __shfl_sync(kWholeWarp, sum, 31);
+  }
+  if (lane == 0) tile_begin[groups] = before;
+}
+
+// A ring of stages: which one is next, and the parity of its barriers.
+template <int kStages>
+struct Ring {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void Advance() {
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+template <int kRows, int kFeatures>
+struct Stages {
+  using Shape = TileShape<kRows, kFeatures>;
+  uint32_t base;     // address in shared memory, a multiple of 1024
+  uint64_t* filled;  // [kStages]
+  uint64_t* free;    // [kStages]
+
+  __device__ uint32_t rows(int stage) const { return base + stage * Shape::kStageBytes; }
+  __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
+};
+
+template <int kRows, int kFeatures, int kGroups>
+__device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures> tiles,
+                      const Stages<kRows, kFeatures>& stages) {
+  using Shape = TileShape<kRows, kFeatures>;
+  constexpr int kUnits = kRows / 16;  // of every thread: one of eight, in every 16th row
+  const Product& p = params.product;
+  const int thread = threadIdx.x % kWarpgroup;
+  const int unit = thread % 8;
+  const int first_row = thread / 8;
+  const int steps = static_cast<int>((p.columns + kSwizzledColumns - 1) / kSwizzledColumns);
+  Ring<Shape::kStages> ring;
+  Tile tile;
+  while (tiles.Next(tile)) {
+    const __nv_bfloat16* sources[kUnits];
+    unsigned valid = 0;
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int64_t row = tile.row + first_row + i * 16;
+      sources[i] = static_cast<const __nv_bfloat16*>(p.x) + tile.group * p.x_group_stride + unit * 8;
+      if (row >= tile.count) continue;
+      valid |= 1u << i;
+      const int64_t place = tile.begin + row;
+      sources[i] += (p.source_rows == nullptr ? place : p.source_rows[place]) * p.x_stride;
+    }
+    for (int step = 0; step < steps; ++step, ring.Advance()) {
+      const int column = step * kSwizzledColumns;
+      WaitFor(stages.free + ring.stage, ring.parity ^ 1);
+      if (thread == 0) {
+        ArriveExpecting(stages.filled + ring.stage, Shape::kWeightBytes);
+#pragma unroll
+        for (int box = 0; box < kFeatures; box += kMapRows)
+          CopyBox(stages.weight(ring.stage) + box * kSwizzledColumns * 2, params.maps + tile.group,
+                  column, static_cast<int>(tile.feature) + box, stages.filled + ring.stage);
+      }
+      const bool inside = column + unit * 8 < p.columns;
+      const uint32_t target = stages.rows(ring.stage) + SwizzledOffset(first_row, unit);
+#pragma unroll
+      for (int i = 0; i < kUnits; ++i) {
+        // Rows 16 apart are permuted alike.
+        const bool use = inside && (valid >> i & 1u) != 0;
+        CopyUnit(target + i * 16 * 128, use ? sources[i] + column : p.x, use);
+      }
+      ArriveAfterCopies(stages.filled + ring.stage);
+    }
+  }
+}
+
+// Four threads of a quad hold two bf16 of each of four runs of eight columns; afterwards each holds
+// all eight of one run.
+__device__ inline void TransposeQuad(uint32_t (&words)[4]) {
+  const int quad = threadIdx.x % 4;
+#pragma unroll
+  for (int pair = 0; pair < 4; pair += 2) {
+    const uint32_t got =
+        __shfl_xor_sync(kWholeWarp, quad & 1 ? words[pair] : words[pair + 1], 1);
+    (quad & 1 ? words[pair] : words[pair + 1]) = got;
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint32_t got = __shfl_xor_sync(kWholeWarp, quad & 2 ? words[i] : words[i + 2], 2);
+    (quad & 2 ? words[i] : words[i + 2]) = got;
+  }
+}
+
+__device__ inline uint32_t PackBf16(float low, float high) {
+  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+  return reinterpret_cast<const uint32_t&>(pair);
+}
+
+// A warp's 16 rows of a tile.
+template <int kFeatures, typename Out>
+__device__ void Write(const Product& p, const Tile& tile, float (&sums)[kFeatures / 2]) {
+  constexpr bool kIsBf16 = sizeof(Out) == 2;
+  const int lane = threadIdx.x % 32;
+  const int quad = lane % 4;
+  const int64_t first_row = tile.row + (threadIdx.x / kWarpgroup - 1) * 64 +
+                            threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
+  auto* out = static_cast<Out*>(p.out) + tile.group * p.out_group_stride;
+  const bool aligned = reinterpret_cast<uintptr_t>(out) % 16 == 0 && p.out_stride % 8 == 0 &&
+                       p.features % 8 == 0;
+  if (p.bias != nullptr) {
+#pragma unroll
+    for (int run = 0; run < kFeatures / 8; ++run) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int64_t feature = tile.feature + run * 8 + quad * 2 + i;
+        const float bias = feature < p.features ? p.bias[feature] : 0.0f;
+        sums[4 * run + i] += bias;
+        sums[4 * run + 2 + i] += bias;
+      }
+    }
+  }
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const int64_t row = first_row + half * 8;
+    const bool inside = row < tile.count;
+    Out* to = out + (tile.begin + (inside ? row : 0)) * p.out_stride + tile.feature;
+#pragma unroll
+    for (int run = 0; run < kFeatures / 8; run += 4) {
+      if (aligned && kIsBf16) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          words[i] = PackBf16(sums[4 * (run + i) + 2 * half], sums[4 * (run + i) + 2 * half + 1]);
+        TransposeQuad(words);
+        if (inside && tile.feature + (run + quad) * 8 < p.features)
+          *reinterpret_cast<uint4*>(to + (run + quad) * 8) =
+              make_uint4(words[0], words[1], words[2], words[3]);
+        continue;
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int column = (run + i) * 8 + quad * 2;
+        const float low = sums[4 * (run + i) + 2 * half];
+        const float high = sums[4 * (run + i) + 2 * half + 1];
+        if (!inside) continue;
+        if (aligned && tile.feature + column < p.features) {
+          *reinterpret_cast<float2*>(to + column) = make_float2(low, high);
+        } else if (!aligned) {
+          if (tile.feature + column < p.features) Store(to + column, low);
+          if (tile.feature + column + 1 < p.features) Store(to + column + 1, high);
+        }
+      }
+    }
+  }
+}
+
+template <int kRows, int kFeatures, typename Out>
+__device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures> tiles,
+                              const Stages<kRows, kFeatures>& stages) {
+  using Shape = TileShape<kRows, kFeatures>;
+  const int multiplier = threadIdx.x / kWarpgroup - 1;
+  const int steps = static_cast<int>((p.columns + kSwizzledColumns - 1) / kSwizzledColumns);
+  const bool leads = threadIdx.x % 32 == 0;
+  Ring<Shape::kStages> ring;
+  Tile tile;
+  while (tiles.Next(tile)) {
+    float sums[kFeatures / 2];
+#pragma unroll
+    for (int i = 0; i < kFeatures / 2; ++i) sums[i] = 0.0f;
+    int last = -1;  // the stage that products in flight may still read
+    for (int step = 0; step < steps; ++step, ring.Advance()) {
+      WaitFor(stages.filled + ring.stage, ring.parity);
+      FenceForMatrixUnit();
+      const uint64_t rows =
+          SwizzledOperand(stages.rows(ring.stage) + multiplier * 64 * kSwizzledColumns * 2);
+      const uint64_t weight = SwizzledOperand(stages.weight(ring.stage));
+      PinSums(sums);
+      FenceSums();
+#pragma unroll
+      for (int part = 0; part < kSwizzledColumns / 16; ++part)
+        MultiplyAdd(sums, rows + part * 2, weight + part * 2, true);
+      CommitProducts();
+      PinSums(sums);
+      WaitForProducts<1>();
+      if (last >= 0 && leads) Arrive(stages.free + last);
+      last = ring.stage;
+    }
+    WaitForProducts<0>();
+    PinSums(sums);
+    if (last >= 0 && leads) Arrive(stages.free + last);
+    Write<kFeatures, Out>(p, tile, sums);
+  }
+}
+
+template <int kRows, int kFeatures, typename Out, int kGroups>
+__global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
+    TensorProductKernel(const __grid_constant__ MatrixProduct<kGroups> params) {
+  using Shape = TileShape<kRows, kFeatures>;
+  extern __shared__ uint8_t shared[];
+  __shared__ uint64_t filled[Shape::kStages];
+  __shared__ uint64_t free[Shape::kStages];
+  __shared__ int tile_begin[kGroups + 1];
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < Shape::kStages; ++stage) {
+      // Every copying thread, and the one that calls the copy engine again.
+      InitBarrier(filled + stage, kWarpgroup + 1);
+      InitBarrier(free + stage, Shape::kMultipliers * 4);
+    }
+    FenceNewBarriers();
+  }
+  if (threadIdx.x / 32 == 1) CountTiles<kRows>(params.product, params.groups, tile_begin);
+  __syncthreads();
+  const Tiles<kRows, kFeatures> tiles(params.product, params.groups, tile_begin);
+  const Stages<kRows, kFeatures> stages = {(SharedAddress(shared) + 1023) / 1024 * 1024, filled,
+                                           free};
+  // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 * 168.
+  if (threadIdx.x < kWarpgroup) {
+    if constexpr (Shape::kMultipliers == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    Bring(params, tiles, stages);
+  } else {
+    if constexpr (Shape::kMultipliers == 2) asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    MultiplyTiles<kRows, kFeatures, Out>(params.product, tiles, stages);
+  }
+}
+
+template <int kRows, int kFeatures, typename Out, int kGroups>
+void Launch(tensor::ExecutionContext& context, const Product& product,
+            std::span<const ops::PackedWeight* const> weights) {
+  using Shape = TileShape<kRows, kFeatures>;
+  MatrixProduct<kGroups> params;
+  params.product = product;
+  params.groups = static_cast<int>(weights.size());
+  for (size_t i = 0; i < weights.size(); ++i) params.maps[i] = AsCuda(*weights[i]).map();
+  const auto kernel = TensorProductKernel<kRows, kFeatures, Out, kGroups>;
+  static const cudaError_t allowed = cudaFuncSetAttribute(
+      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
+  QueueOf(context).Note(allowed, "product");
+  kernel<<<MultiprocessorsOf(context), Shape::kThreads, Shape::kSharedBytes, StreamOf(context)>>>(
+      params);
+}
+
+template <int kRows, int kFeatures>
+void LaunchFor(tensor::ExecutionContext& context, const Product& product,
+               std::span<const ops::PackedWeight* const> weights, DType out) {
+  if (out == DType::kF32 && weights.size() == 1)
+    Launch<kRows, kFeatures, float, 1>(context, product, weights);
+  else if (weights.size() == 1)
+    Launch<kRows, kFeatures, __nv_bfloat16, 1>(context, product, weights);
+  else
+    Launch<kRows, kFeatures, __nv_bfloat16, kProductGroups>(context, product, weights);
+}
+
+}  // namespace
+
+void MultiplyOnMatrixUnit(tensor::ExecutionContext& context, const Product& product,
+                          std::span<const ops::PackedWeight* const> weights, DType out) {
+  // Large tiles reuse what they read; small ones waste less where groups have few rows, and fill
+  // the multiprocessors where there is little to do. The sums are the same.
+  const auto groups = static_cast<int64_t>(weights.size());
+  const int64_t rows_of_group = product.begin == nullptr ? product.rows : product.rows / groups;
+  const int64_t large_tiles =
+      groups * ((rows_of_group + 127) / 128) * ((product.features + 255) / 256);
+  if (rows_of_group > 96 && large_tiles >= MultiprocessorsOf(context))
+    LaunchFor<128, 256>(context, product, weights, out);
+  else
+    LaunchFor<64, 128>(context, product, weights, out);
+}
+
+}  // namespace longspan::backend::cuda
