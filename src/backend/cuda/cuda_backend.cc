@@ -17,8 +17,30 @@ namespace {
 
 using tensor::DType;
 
-// In the order of ops::OpTable.
-constexpr ops::OpTable kOps = {};
+constexpr ops::OpTable kOps = {
+    .embedding = Embedding,
+    .gather_rows = GatherRows,
+    .rms_norm = RmsNorm,
+    .layer_norm = LayerNorm,
+    .add = Add,
+    .linear = Linear,
+    .head_linear = HeadLinear,
+    .rope_table = RopeTable,
+    .rope = Rope,
+    .cache_write = CacheWrite,
+    .attention = Attention,
+    .latent_attention = LatentAttention,
+    .expanded_latent_attention = ExpandedLatentAttention,
+    .index_select = IndexSelect,
+    .silu_mul = SiluMul,
+    .router = Router,
+    .expert_order = ExpertOrder,
+    .grouped_linear = GroupedLinear,
+    .expert_combine = ExpertCombine,
+    .sample = Sample,
+    .token_logprob = TokenLogprob,
+    .top_logprobs = TopLogprobs,
+};
 
 bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
 
@@ -54,15 +76,16 @@ class CudaBackendImpl : public ops::Backend {
 
   int64_t AvailableBytes() const override { return AvailableDeviceBytes(); }
 
-  // The largest of what the ops of kOps take.
   int64_t WorkspaceBytes(const tensor::Queue& queue,
                          const ops::WorkspaceShape& shape) const override {
-    [[maybe_unused]] const int multiprocessors =
-        static_cast<const CudaQueue&>(queue).multiprocessors();
-    (void)shape;
-    return std::max<int64_t>({
-        0,
-    });
+    const int multiprocessors = static_cast<const CudaQueue&>(queue).multiprocessors();
+    return std::max({AttentionWorkspaceBytes(multiprocessors, shape),
+                     LatentAttentionWorkspaceBytes(multiprocessors, shape),
+                     ExpandedLatentAttentionWorkspaceBytes(multiprocessors, shape),
+                     IndexSelectWorkspaceBytes(multiprocessors, shape),
+                     ProductWorkspaceBytes(multiprocessors, shape),
+                     ExpertWorkspaceBytes(multiprocessors, shape),
+                     SamplingWorkspaceBytes(multiprocessors, shape)});
   }
 
   base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
