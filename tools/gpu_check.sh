@@ -1,0 +1,126 @@
+#!/usr/bin/env bash
+# Checks and times the CUDA backend on a machine with a Hopper GPU, in one go, and prints a short table last.
+#
+#   tools/gpu_check.sh            everything, in less than eight minutes
+#   tools/gpu_check.sh PART...    of: device ops memcheck racecheck golden text pipeline bench prefill decode
+#
+# Runs what `cmake --preset cuda && cmake --build --preset cuda` built, here or in a folder that tools/gpu_pack.sh made.
+# Logs go to $OUT, or build/gpu_check. Exits 1 when a check fails.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+case "${1:-}" in
+  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;;
+esac
+parts=("$@")
+if ((${#parts[@]} == 0)); then
+  parts=(device ops memcheck golden text pipeline bench prefill decode racecheck)
+fi
+
+build=build/cuda
+out=${OUT:-build/gpu_check}
+mkdir -p "$out"
+export LONGSPAN_SOURCE=$PWD
+[[ -d fixtures && -z "${LONGSPAN_FIXTURES:-}" ]] && export LONGSPAN_FIXTURES=fixtures
+[[ -d lib ]] && export LD_LIBRARY_PATH="$PWD/lib:${LD_LIBRARY_PATH:-}"
+# cuBLASLt where the toolkit's own folder lacks it.
+for folder in /usr/local/cuda/lib64 /opt/torch/.venv/lib/python3.12/site-packages/nvidia/*/lib; do
+  [[ -e $folder/libcublasLt.so.13 ]] && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:-}:$folder" && break
+done
+large=bench/models/qwen3-30b-a3b
+failed=0
+rows=()
+
+row() { rows+=("$(printf '%-34s %s' "$1" "$2")"); }
+
+# Runs a command with a limit in seconds, its output in a log: part NAME LIMIT COMMAND...
+part() {
+  local name=$1 limit=$2 begin=$SECONDS code
+  shift 2
+  timeout "$limit" "$@" >"$out/$name.log" 2>&1
+  code=$?
+  echo "== $name: exit $code, $((SECONDS - begin)) s"
+  return $code
+}
+
+# A test program: its last word in the table.
+tests() {
+  local name=$1
+  if part "$@"; then
+    row "$name" "$(grep -a 'PASSED' "$out/$name.log" | tail -1) $(grep -ac 'SKIPPED' "$out/$name.log") skipped"
+  else
+    failed=1
+    row "$name" "FAILED $(grep -a 'FAILED' "$out/$name.log" | tail -1)"
+    grep -a -m 12 -E 'Failure|FAILED|ERROR SUMMARY' "$out/$name.log"
+  fi
+}
+
+# A measurement: its table goes to the end.
+measure() {
+  local name=$1
+  if part "$@"; then
+    rows+=("-- $name" "$(grep -av ' info \[' "$out/$name.log")")
+  else
+    failed=1
+    row "$name" "FAILED"
+    tail -5 "$out/$name.log"
+  fi
+}
+
+# The op suite, without what asks for more memory than a GPU has.
+ops() { "$build/tests/ops_suite" --gtest_filter="${1:-*cuda*}:-*Virtual*" --gtest_brief=1; }
+export -f ops
+export build
+
+for each in "${parts[@]}"; do
+  case $each in
+    device)
+      nvidia-smi --query-gpu=name,driver_version,memory.total,clocks.sm --format=csv,noheader
+      tests device 60 "$build/tests/backend_cuda_test" --gtest_brief=1
+      ;;
+    ops) tests ops 150 bash -c 'ops' ;;
+    memcheck | racecheck)
+      if command -v compute-sanitizer >/dev/null; then
+        limit=90
+        tests "$each" $limit compute-sanitizer --tool "$each" --error-exitcode 9 --launch-timeout 60 \
+          "$build/tests/ops_suite" --gtest_filter="${SANITIZED:-*cuda_bf16}:-*Virtual*:*Long*" --gtest_brief=1
+      else
+        row "$each" "no compute-sanitizer here"
+      fi
+      ;;
+    golden)
+      tests golden 120 "$build/tests/engine_fast_test" --gtest_filter='*Golden*cuda*:*Cuda*' ;;
+    text)
+      tests text 100 "$build/tests/engine_fast_test" --gtest_filter='Gpu*' ;;
+    pipeline)
+      # Two processes that share the GPU give one's text.
+      ask=("$build/longspan" generate --backend cuda --prompt "ROMEO:" --max-tokens 64 --max-total-tokens 4096)
+      part one 60 "${ask[@]}"
+      part two 60 "${ask[@]}" --pp-size 2 --gpu-id-step 0 --trace-out "$out/two.trace.json"
+      texts() { grep -av -e ' info \[' -e 'prompt tokens,' "$1"; }
+      if [[ -n "$(texts "$out/one.log")" && "$(texts "$out/one.log")" == "$(texts "$out/two.log")" ]]; then
+        row pipeline "two stages on one GPU: the same text"
+      else
+        failed=1
+        row pipeline "FAILED: two stages give another text"
+        tail -3 "$out/one.log" "$out/two.log"
+      fi
+      ;;
+    bench) measure bench 120 "$build/longspan" bench ops --backend cuda ;;
+    prefill)
+      measure prefill 200 "$build/longspan" bench prefill --backend cuda --model-path "$large" \
+        --load-format dummy --prompt-len 32768,131072 --repeat 2 --trace-out "$out/prefill.trace.json"
+      measure trace 30 "$build/longspan" trace "$out/prefill.trace.json"
+      ;;
+    decode)
+      measure decode 120 "$build/longspan" bench decode --backend cuda --model-path "$large" \
+        --load-format dummy --prompt-len 8192 --batch 1,32 --max-tokens 64
+      ;;
+    *) echo "gpu_check.sh: unknown part '$each'" >&2; exit 2 ;;
+  esac
+done
+
+echo
+printf '%s\n' "${rows[@]}"
+echo "gpu_check: $( ((failed)) && echo FAILED || echo passed), $SECONDS s"
+exit $failed
