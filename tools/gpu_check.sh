@@ -4,7 +4,7 @@
 #   tools/gpu_check.sh            everything, in less than eight minutes
 #   tools/gpu_check.sh PART...    of: device ops memcheck racecheck golden text pipeline bench prefill decode
 #
-# Runs what `cmake --preset cuda && cmake --build --preset cuda` built, here or in a folder that tools/gpu_pack.sh made.
+# Runs what tools/build.sh --cuda all, or the preset cuda, has built, here or in a folder of tools/gpu_pack.sh.
 # Logs go to $OUT, or build/gpu_check. Exits 1 when a check fails.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,6 +18,7 @@ if ((${#parts[@]} == 0)); then
 fi
 
 build=build/cuda
+[[ -d $build ]] || build=build
 out=${OUT:-build/gpu_check}
 mkdir -p "$out"
 export LONGSPAN_SOURCE=$PWD

@@ -9,6 +9,7 @@ case "${1:-}" in
 esac
 pack=$1
 build=build/cuda
+[[ -d $build ]] || build=build
 programs=(longspan tests/ops_suite tests/engine_fast_test tests/backend_cuda_test)
 
 rm -rf "$pack"
