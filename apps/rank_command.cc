@@ -29,7 +29,7 @@ void AddRankCommand(CLI::App& app, Command& selected) {
       if (status.code() == base::StatusCode::kInvalidArgument) return status;
       // What fails is told to the leader, which tells the user; here it is for those who debug.
       if (status.ok()) {
-        status = runtime::RunRank(links, FindBackend, *host);
+        status = runtime::RunRank(links, FindBackend, *host, ConnectPeers);
       } else if (links.leader != nullptr) {
         (void)links.leader->Send(runtime::EncodeFailure(status));
       }

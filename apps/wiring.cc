@@ -9,9 +9,11 @@
 #include "backend/cpu/peak_probe.h"
 #include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/peer_memory.h"
 #include "backend/reference/reference_backend.h"
 #include "base/log.h"
 #include "comm/in_process/in_process.h"
+#include "comm/peer_copy/peer_link.h"
 #include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
 #include "runtime/rank_process.h"
@@ -125,6 +127,18 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
   }
   return base::OkStatus();
 }
+
+base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks& links) {
+  if (!config.previous_by_peer_copy && !config.next_by_peer_copy) return base::OkStatus();
+  LONGSPAN_ASSIGN_OR_RETURN(links.peer_memory, backend::cuda::CreatePeerMemory(config.device));
+  if (config.previous_by_peer_copy)
+    links.previous = comm::CreatePeerLink(std::move(links.previous), *links.peer_memory);
+  if (config.next_by_peer_copy)
+    links.next = comm::CreatePeerLink(std::move(links.next), *links.peer_memory);
+  return base::OkStatus();
+}
+
+bool CanCopyBetweenGpus(int from, int to) { return backend::cuda::CanCopyBetween(from, to); }
 
 base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue) {
   if (backend.is_on_host()) return 0.0;

@@ -34,6 +34,12 @@ struct RankDescriptors {
 // Makes them into connections, the leader's first: where another one fails, the leader can be told.
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links);
 
+// Lets the residual stream of the links that the configuration names pass from GPU to GPU.
+base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks& links);
+
+// Whether ranks of one host with these GPUs can do so.
+bool CanCopyBetweenGpus(int from, int to);
+
 // Bytes per second, read and written ones together, of copies within the device of the queue; 0 for
 // a host.
 base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue);

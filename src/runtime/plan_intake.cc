@@ -72,8 +72,9 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
   step.intake = step.work->intake;
   LONGSPAN_ASSIGN_OR_RETURN(step.slot, slots_.Acquire());
   if (!config_.embeds(due.loop)) {
-    step.received = links_.previous->Receive(ResidualMessage(due.plan, due.loop, config_.loops()),
-                                             slots_.LinkBytes(step.slot, step.work->tables.rows));
+    step.received = links_.previous->Receive(
+        ResidualMessage(due.plan, due.loop, config_.loops()),
+        slots_.LinkBytes(*links_.previous, step.slot, step.work->tables.rows));
   }
   step.intake.posted = Now();
   return step;

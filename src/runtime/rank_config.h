@@ -35,6 +35,9 @@ struct RankConfig {
   int32_t threads = 1;
   std::vector<int32_t> cores;  // to pin the threads to; empty: not pinned
   int32_t device = -1;         // the GPU, among those that the rank sees; -1: none
+  // Whether the residual stream comes from, and goes to, another GPU without passing the host.
+  bool previous_by_peer_copy = false;
+  bool next_by_peer_copy = false;
   tensor::DType compute = tensor::DType::kF32;
   tensor::DType kv_cache = tensor::DType::kF32;
   bool deterministic = false;

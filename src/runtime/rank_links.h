@@ -5,10 +5,13 @@
 
 #include "comm/channel.h"
 #include "comm/link.h"
+#include "comm/peer_copy/peer_memory.h"
 
 namespace longspan::runtime {
 
 struct RankLinks {
+  // What links between GPUs copy with; null where there are none.
+  std::unique_ptr<comm::PeerMemory> peer_memory;
   std::unique_ptr<comm::Channel> leader;
   // From the stage before and to the stage after. With looped stages they make a ring: before the
   // first comes the last; else these two are null.

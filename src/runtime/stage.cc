@@ -74,6 +74,10 @@ base::Status CheckWeightsFit(const RankConfig& config, const ops::Backend& backe
   return base::OkStatus();
 }
 
+bool IsStaged(const std::unique_ptr<comm::Link>& link) {
+  return link != nullptr && !link->takes_device_memory();
+}
+
 // Where every listed row stands among the step's rows.
 std::vector<int32_t> RowIndex(const plan::StepPlan& plan, const HostTables& tables) {
   std::vector<int32_t> index;
@@ -121,7 +125,7 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   LONGSPAN_ASSIGN_OR_RETURN(
       residual_slots_,
       ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows, model.hidden_size,
-                            config_.compute, links_.previous != nullptr || links_.next != nullptr));
+                            config_.compute, IsStaged(links_.previous) || IsStaged(links_.next)));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
       DeviceTables::Create(
@@ -185,7 +189,8 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
     LONGSPAN_RETURN_IF_ERROR(timer.Receive(
         prepared.received, std::max(prepared.intake.posted, last_input_), residual.bytes()));
     last_input_ = std::max(last_input_, result.timing.receives.back().done);
-    LONGSPAN_RETURN_IF_ERROR(residual_slots_->Store(*queue_, prepared.slot, work.tables.rows));
+    LONGSPAN_RETURN_IF_ERROR(
+        residual_slots_->Store(*links_.previous, *queue_, prepared.slot, work.tables.rows));
   }
   const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
@@ -213,8 +218,9 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
 
 comm::Transfer Stage::SendOn(const PreparedStep& prepared) {
   const int loop = prepared.loop + (config_.last() ? 1 : 0);
-  return links_.next->Send(ResidualMessage(prepared.work->plan.number, loop, config_.loops()),
-                           residual_slots_->LinkBytes(prepared.slot, prepared.work->tables.rows));
+  return links_.next->Send(
+      ResidualMessage(prepared.work->plan.number, loop, config_.loops()),
+      residual_slots_->LinkBytes(*links_.next, prepared.slot, prepared.work->tables.rows));
 }
 
 base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
@@ -275,7 +281,8 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
   // The one wait of a step; where there are rows to sample, it is for what comes out of them.
   if (config_.samples(loop) && !work.plan.logits_rows.empty()) return base::OkStatus();
   if (!config_.samples(loop))
-    LONGSPAN_RETURN_IF_ERROR(residual_slots_->Fetch(*queue_, prepared.slot, work.tables.rows));
+    LONGSPAN_RETURN_IF_ERROR(
+        residual_slots_->Fetch(*links_.next, *queue_, prepared.slot, work.tables.rows));
   return queue_->Synchronize();
 }
 

@@ -36,6 +36,8 @@ Frame EncodeConfigure(const RankConfig& config) {
   writer.Write(config.threads);
   writer.WriteVector<int32_t>(config.cores);
   writer.Write(config.device);
+  writer.Write<uint8_t>(config.previous_by_peer_copy ? 1 : 0);
+  writer.Write<uint8_t>(config.next_by_peer_copy ? 1 : 0);
   writer.Write(config.compute);
   writer.Write(config.kv_cache);
   writer.Write<uint8_t>(config.deterministic ? 1 : 0);
@@ -64,6 +66,8 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.threads = reader.Read<int32_t>();
   config.cores = reader.ReadVector<int32_t>();
   config.device = reader.Read<int32_t>();
+  config.previous_by_peer_copy = reader.Read<uint8_t>() != 0;
+  config.next_by_peer_copy = reader.Read<uint8_t>() != 0;
   config.compute = reader.Read<tensor::DType>();
   config.kv_cache = reader.Read<tensor::DType>();
   config.deterministic = reader.Read<uint8_t>() != 0;

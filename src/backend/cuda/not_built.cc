@@ -1,11 +1,18 @@
 #include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/peer_memory.h"
 
 namespace longspan::backend::cuda {
 
 bool CudaIsBuilt() { return false; }
 
 base::Result<double> MeasureCopyRate(tensor::Queue& /*queue*/) {
+  return base::Unimplemented("this program was built without CUDA");
+}
+
+bool CanCopyBetween(int /*from*/, int /*to*/) { return false; }
+
+base::Result<std::unique_ptr<comm::PeerMemory>> CreatePeerMemory(int /*device*/) {
   return base::Unimplemented("this program was built without CUDA");
 }
 
