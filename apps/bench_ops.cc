@@ -49,15 +49,15 @@ base::Result<std::vector<OpFigure>> Measure(const OpsFlags& flags, OpProbes& pro
 CommandResult BenchOps(const OpsFlags& flags) {
   const auto backend = FindBackend(flags.backend);
   if (!backend.ok()) return backend.status();
-  auto probes = OpProbes::Create(**backend, {.threads = flags.threads, .device = flags.device},
-                                 flags.repeat);
+  auto probes =
+      OpProbes::Create(**backend, {.threads = flags.threads, .device = flags.device}, flags.repeat);
   if (!probes.ok()) return probes.status();
   const auto copied = MeasureCopyRate(**backend, (*probes)->queue());
   if (!copied.ok()) return copied.status();
   const auto figures = Measure(flags, **probes);
   if (!figures.ok()) return figures.status();
-  BenchTable table({{"op", ""}, {"shape", ""}, {"time", "us"}, {"speed", "TFLOP/s"},
-                    {"memory", "GB/s"}});
+  BenchTable table(
+      {{"op", ""}, {"shape", ""}, {"time", "us"}, {"speed", "TFLOP/s"}, {"memory", "GB/s"}});
   ordered_json list = ordered_json::array();
   for (const OpFigure& figure : *figures) {
     const double tflops = figure.flops / figure.seconds * 1e-12;
@@ -94,8 +94,7 @@ void AddBenchOps(CLI::App& bench, Command& selected) {
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command
-      ->add_option("--scale", flags->scale,
-                   "of rows and contexts: 1 is for a GPU, 0.01 for a CPU")
+      ->add_option("--scale", flags->scale, "of rows and contexts: 1 is for a GPU, 0.01 for a CPU")
       ->check(CLI::Range(0.001, 8.0))
       ->capture_default_str();
   command->add_flag("--json", flags->json, "one JSON object on the standard output");

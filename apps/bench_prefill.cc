@@ -36,9 +36,7 @@ struct PrefillRow {
   int64_t kv_bytes_per_token = 0;
   int64_t workspace_bytes = 0;
 
-  double first_token_s() const {
-    return static_cast<double>(prompt_length) / tokens_per_s.median;
-  }
+  double first_token_s() const { return static_cast<double>(prompt_length) / tokens_per_s.median; }
   double peak() const { return (peak_before + peak_after) / 2; }
   bool busy() const { return cpu_share < kLeastCpuShare || PeakMoved(peak_before, peak_after); }
 };
@@ -118,9 +116,7 @@ ordered_json ToJson(const PrefillRow& row) {
           {"busy", row.busy()}};
 }
 
-std::string OrDash(double value) {
-  return std::isnan(value) ? "-" : fmt::format("{:.1f}", value);
-}
+std::string OrDash(double value) { return std::isnan(value) ? "-" : fmt::format("{:.1f}", value); }
 
 void PrintTable(const std::vector<PrefillRow>& rows) {
   BenchTable table({{"prompt", "tokens"},

@@ -46,9 +46,8 @@ base::Result<View> OpProbes::Random(Memory& memory, DType type, Sizes sizes) {
   static const std::vector<Bf16> values = RandomValues(kPiece);
   for (int64_t begin = 0; begin < shape.elements(); begin += kPiece) {
     const int64_t count = std::min(kPiece, shape.elements() - begin);
-    LONGSPAN_RETURN_IF_ERROR(
-        backend_.Upload(*queue_, std::as_bytes(std::span(values).first(count)),
-                        buffer.ViewAt(begin * kBytes, type, {count})));
+    LONGSPAN_RETURN_IF_ERROR(backend_.Upload(*queue_, std::as_bytes(std::span(values).first(count)),
+                                             buffer.ViewAt(begin * kBytes, type, {count})));
   }
   memory.buffers.push_back(std::move(buffer));
   return memory.buffers.back().AsView(type, sizes);
@@ -100,19 +99,18 @@ base::Result<OpFigure> OpProbes::Product(int64_t rows, int64_t columns, int64_t 
   LONGSPAN_ASSIGN_OR_RETURN(const View x, Random(memory, DType::kBf16, {rows, columns}));
   LONGSPAN_ASSIGN_OR_RETURN(const View out, Random(memory, DType::kBf16, {rows, n}));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weight, Weight(n, columns));
-  LONGSPAN_ASSIGN_OR_RETURN(auto workspace,
-                            WorkspaceFor({.rows = rows, .max_columns = columns}));
+  LONGSPAN_ASSIGN_OR_RETURN(auto workspace, WorkspaceFor({.rows = rows, .max_columns = columns}));
   tensor::ExecutionContext context{*queue_, workspace};
   LONGSPAN_ASSIGN_OR_RETURN(const double seconds, Time([&] {
-    ops::Dispatch(context, backend_.ops().linear,
-                  {.x = x, .weight = weight.get(), .bias = {}, .out = out});
-  }));
+                              ops::Dispatch(
+                                  context, backend_.ops().linear,
+                                  {.x = x, .weight = weight.get(), .bias = {}, .out = out});
+                            }));
   return OpFigure{.op = "linear",
                   .shape = fmt::format("{} x {} x {}", rows, columns, n),
                   .seconds = seconds,
                   .flops = 2.0 * static_cast<double>(rows * columns) * static_cast<double>(n),
-                  .bytes = static_cast<double>(
-                      kBytes * (rows * columns + columns * n + rows * n))};
+                  .bytes = static_cast<double>(kBytes * (rows * columns + columns * n + rows * n))};
 }
 
 base::Result<OpFigure> OpProbes::GroupedProduct(int64_t rows, int64_t experts, int64_t choices,
@@ -158,18 +156,18 @@ base::Result<OpFigure> OpProbes::GroupedProduct(int64_t rows, int64_t experts, i
                  .expert_begin = begin,
                  .source_rows = source,
                  .sorted_places = places});
-  LONGSPAN_ASSIGN_OR_RETURN(const double seconds, Time([&] {
-    ops::Dispatch(
-        context, backend_.ops().grouped_linear,
-        {.x = x, .weights = weights, .expert_begin = begin, .source_rows = source, .out = out});
-  }));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      const double seconds, Time([&] {
+        ops::Dispatch(
+            context, backend_.ops().grouped_linear,
+            {.x = x, .weights = weights, .expert_begin = begin, .source_rows = source, .out = out});
+      }));
   return OpFigure{
       .op = "grouped_linear",
       .shape = fmt::format("{} x {} of {} experts, {} x {}", rows, choices, experts, columns, n),
       .seconds = seconds,
       .flops = 2.0 * static_cast<double>(pairs * columns) * static_cast<double>(n),
-      .bytes =
-          static_cast<double>(kBytes * (rows * columns + active * columns * n + pairs * n))};
+      .bytes = static_cast<double>(kBytes * (rows * columns + active * columns * n + pairs * n))};
 }
 
 base::Result<OpFigure> OpProbes::Attention(const AttentionShape& shape) {
@@ -197,8 +195,7 @@ base::Result<OpFigure> OpProbes::Attention(const AttentionShape& shape) {
   LONGSPAN_ASSIGN_OR_RETURN(tables.slots, Table(memory, slots, {rows}));
   LONGSPAN_ASSIGN_OR_RETURN(tables.slice_row_begin,
                             Table(memory, slice_begin, {shape.sequences + 1}));
-  LONGSPAN_ASSIGN_OR_RETURN(tables.page_table,
-                            Table(memory, page_table, {shape.sequences, pages}));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.page_table, Table(memory, page_table, {shape.sequences, pages}));
   const auto cache = [&] {
     return Random(memory, DType::kBf16, {cache_pages, shape.kv_heads, kPageSize, shape.head_dim});
   };
@@ -216,14 +213,14 @@ base::Result<OpFigure> OpProbes::Attention(const AttentionShape& shape) {
                                                           .page_size = kPageSize}));
   tensor::ExecutionContext context{*queue_, workspace};
   LONGSPAN_ASSIGN_OR_RETURN(const double seconds, Time([&] {
-    ops::Dispatch(context, backend_.ops().attention,
-                  {.queries = queries,
-                   .key_cache = keys,
-                   .value_cache = values,
-                   .tables = tables,
-                   .scale = 0.0884f,
-                   .out = out});
-  }));
+                              ops::Dispatch(context, backend_.ops().attention,
+                                            {.queries = queries,
+                                             .key_cache = keys,
+                                             .value_cache = values,
+                                             .tables = tables,
+                                             .scale = 0.0884f,
+                                             .out = out});
+                            }));
   // Keys that the rows of a sequence attend to together.
   const int64_t seen =
       shape.queries * (shape.keys - shape.queries) + shape.queries * (shape.queries + 1) / 2;
@@ -235,8 +232,8 @@ base::Result<OpFigure> OpProbes::Attention(const AttentionShape& shape) {
       .seconds = seconds,
       .flops = 4.0 * static_cast<double>(shape.sequences * seen) * static_cast<double>(width),
       .bytes = static_cast<double>(
-          2 * kBytes * (shape.sequences * shape.keys * shape.kv_heads * shape.head_dim +
-                        rows * width))};
+          2 * kBytes *
+          (shape.sequences * shape.keys * shape.kv_heads * shape.head_dim + rows * width))};
 }
 
 }  // namespace longspan::apps

@@ -31,7 +31,8 @@ struct Layout {
   std::string ToString() const;
 };
 
-// The project's root: where it was built, or LONGSPAN_SOURCE where the tests were carried elsewhere.
+// The project's root: where it was built, or LONGSPAN_SOURCE where the tests were carried
+// elsewhere.
 std::filesystem::path SourceFolder();
 
 // The project's own copy of a model: "rand-llama", or the embedded "tiny-qwen3-moe". Trained models

@@ -99,8 +99,7 @@ double StandardDeviation(const std::vector<float>& row) {
 
 std::vector<GoldenCase> ReadGolden(const std::string& model) {
   const std::filesystem::path folder =
-      IsFixture(model) ? FixturesFolder() / "golden"
-                       : SourceFolder() / "tests/data/golden";
+      IsFixture(model) ? FixturesFolder() / "golden" : SourceFolder() / "tests/data/golden";
   const bool random = model.starts_with("rand-");
   auto file =
       SafetensorsFile::Open(folder / (model + (random ? ".golden.safetensors" : ".safetensors")))

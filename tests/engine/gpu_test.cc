@@ -20,8 +20,8 @@ TEST(GpuTextTest, IsTheCpusAndThatOfTwoStages) {
   const auto gpu = Start(model, {.backend = "cuda", .dtype = "bf16"});
   const auto small_chunks =
       Start(model, {.backend = "cuda", .dtype = "bf16", .stages = 2, .chunk_tokens = 100});
-  const auto looped = Start(
-      model, {.backend = "cuda", .dtype = "bf16", .stages = 2, .virtual_stages = 2});
+  const auto looped =
+      Start(model, {.backend = "cuda", .dtype = "bf16", .stages = 2, .virtual_stages = 2});
   for (const GoldenCase& golden : ReadGolden("tiny-qwen3-moe")) {
     if (golden.ids.size() > kLongest) continue;
     const engine::Request request = {.prompt = golden.ids, .max_tokens = 32};

@@ -115,9 +115,8 @@ TEST_F(CudaBackendTest, DummyWeightsAreTheHosts) {
         generated.push_back({rows, counter.key, counter.table});
       }
       const auto read = std::move(backend_->Pack({.parts = parts, .compute = compute})).value();
-      const auto made = std::move(backend_->Generate({.parts = generated,
-                                                      .columns = columns,
-                                                      .compute = compute}))
+      const auto made = std::move(backend_->Generate(
+                                      {.parts = generated, .columns = columns, .compute = compute}))
                             .value();
       EXPECT_EQ(WeightBytes(*made), WeightBytes(*read));
       for (const auto& [name, rows] : names) source->Release(name);
