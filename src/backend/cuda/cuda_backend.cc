@@ -10,6 +10,7 @@
 #include "backend/cuda/cuda_memory.h"
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/cuda_queue.h"
+#include "backend/cuda/packed_weight.h"
 
 namespace longspan::backend::cuda {
 namespace {
@@ -17,7 +18,25 @@ namespace {
 using tensor::DType;
 
 // In the order of ops::OpTable.
-constexpr ops::OpTable kOps = {};
+constexpr ops::OpTable kOps = {
+    .embedding = Embedding,
+    .gather_rows = GatherRows,
+    .rms_norm = RmsNorm,
+    .layer_norm = LayerNorm,
+    .add = Add,
+    .linear = Linear,
+    .head_linear = HeadLinear,
+    .rope_table = RopeTable,
+    .rope = Rope,
+    .silu_mul = SiluMul,
+    .router = Router,
+    .expert_order = ExpertOrder,
+    .grouped_linear = GroupedLinear,
+    .expert_combine = ExpertCombine,
+    .sample = Sample,
+    .token_logprob = TokenLogprob,
+    .top_logprobs = TopLogprobs,
+};
 
 bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
 
@@ -56,16 +75,15 @@ class CudaBackendImpl : public ops::Backend {
   // The largest of what the ops of kOps take.
   int64_t WorkspaceBytes(const tensor::Queue& queue,
                          const ops::WorkspaceShape& shape) const override {
-    [[maybe_unused]] const int multiprocessors =
-        static_cast<const CudaQueue&>(queue).multiprocessors();
-    (void)shape;
-    return std::max<int64_t>({
-        0,
-    });
+    const int multiprocessors = static_cast<const CudaQueue&>(queue).multiprocessors();
+    return std::max({ProductWorkspaceBytes(multiprocessors, shape),
+                     ExpertWorkspaceBytes(multiprocessors, shape),
+                     SamplingWorkspaceBytes(multiprocessors, shape)});
   }
 
-  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(const ops::PackRequest&) const override {
-    return base::Unimplemented("the cuda backend packs no weights");
+  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
+      const ops::PackRequest& request) const override {
+    return PackWeight(request);
   }
 
   base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,
