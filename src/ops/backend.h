@@ -80,6 +80,13 @@ class Backend {
 
   virtual base::Result<std::unique_ptr<PackedWeight>> Pack(const PackRequest& request) const = 0;
 
+  // Whether it makes weights by itself, without their bytes on the host.
+  virtual bool generates_weights() const { return false; }
+  virtual base::Result<std::unique_ptr<PackedWeight>> Generate(
+      const GenerateRequest& /*request*/) const {
+    return base::Unimplemented("the {} backend makes no weights", name());
+  }
+
   // Host to device, and back; dense views, sizes equal. In the order of the queue; `Download`
   // returns when the bytes are there, `Upload` when `host` may be reused.
   virtual base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,

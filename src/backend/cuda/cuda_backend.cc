@@ -17,7 +17,6 @@ namespace {
 
 using tensor::DType;
 
-// In the order of ops::OpTable.
 constexpr ops::OpTable kOps = {
     .embedding = Embedding,
     .gather_rows = GatherRows,
@@ -28,6 +27,11 @@ constexpr ops::OpTable kOps = {
     .head_linear = HeadLinear,
     .rope_table = RopeTable,
     .rope = Rope,
+    .cache_write = CacheWrite,
+    .attention = Attention,
+    .latent_attention = LatentAttention,
+    .expanded_latent_attention = ExpandedLatentAttention,
+    .index_select = IndexSelect,
     .silu_mul = SiluMul,
     .router = Router,
     .expert_order = ExpertOrder,
@@ -72,11 +76,14 @@ class CudaBackendImpl : public ops::Backend {
 
   int64_t AvailableBytes() const override { return AvailableDeviceBytes(); }
 
-  // The largest of what the ops of kOps take.
   int64_t WorkspaceBytes(const tensor::Queue& queue,
                          const ops::WorkspaceShape& shape) const override {
     const int multiprocessors = static_cast<const CudaQueue&>(queue).multiprocessors();
-    return std::max({ProductWorkspaceBytes(multiprocessors, shape),
+    return std::max({AttentionWorkspaceBytes(multiprocessors, shape),
+                     LatentAttentionWorkspaceBytes(multiprocessors, shape),
+                     ExpandedLatentAttentionWorkspaceBytes(multiprocessors, shape),
+                     IndexSelectWorkspaceBytes(multiprocessors, shape),
+                     ProductWorkspaceBytes(multiprocessors, shape),
                      ExpertWorkspaceBytes(multiprocessors, shape),
                      SamplingWorkspaceBytes(multiprocessors, shape)});
   }
@@ -84,6 +91,11 @@ class CudaBackendImpl : public ops::Backend {
   base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
       const ops::PackRequest& request) const override {
     return PackWeight(request);
+  }
+  bool generates_weights() const override { return true; }
+  base::Result<std::unique_ptr<ops::PackedWeight>> Generate(
+      const ops::GenerateRequest& request) const override {
+    return GenerateWeight(request);
   }
 
   base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,

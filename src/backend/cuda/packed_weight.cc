@@ -70,8 +70,7 @@ void ConvertRows(const tensor::ConstView& part, int64_t begin, int64_t count, DT
         reinterpret_cast<float*>(out)[row * columns + i] = Element(part, first + i);
     } else {
       for (int64_t i = 0; i < columns; ++i)
-        reinterpret_cast<Bf16*>(out)[row * columns + i] =
-            tensor::ToBf16(Element(part, first + i));
+        reinterpret_cast<Bf16*>(out)[row * columns + i] = tensor::ToBf16(Element(part, first + i));
     }
   }
 }
@@ -79,9 +78,9 @@ void ConvertRows(const tensor::ConstView& part, int64_t begin, int64_t count, DT
 base::Status CopyPart(const tensor::ConstView& part, DType compute, std::byte* device) {
   const int64_t row_bytes = part.size(1) * tensor::SizeOf(compute);
   if (part.dtype() == compute && part.contiguous()) {
-    return CopyToDevice({static_cast<const std::byte*>(part.raw()),
-                         static_cast<size_t>(part.size(0) * row_bytes)},
-                        device);
+    return CopyToDevice(
+        {static_cast<const std::byte*>(part.raw()), static_cast<size_t>(part.size(0) * row_bytes)},
+        device);
   }
   constexpr int64_t kPieceBytes = int64_t{8} << 20;
   const int64_t rows_at_once = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, row_bytes));
@@ -89,9 +88,8 @@ base::Status CopyPart(const tensor::ConstView& part, DType compute, std::byte* d
   for (int64_t row = 0; row < part.size(0); row += rows_at_once) {
     const int64_t count = std::min(rows_at_once, part.size(0) - row);
     ConvertRows(part, row, count, compute, piece.data());
-    LONGSPAN_RETURN_IF_ERROR(
-        CopyToDevice({piece.data(), static_cast<size_t>(count * row_bytes)},
-                     device + row * row_bytes));
+    LONGSPAN_RETURN_IF_ERROR(CopyToDevice({piece.data(), static_cast<size_t>(count * row_bytes)},
+                                          device + row * row_bytes));
   }
   return base::OkStatus();
 }
@@ -107,7 +105,7 @@ CudaWeight::CudaWeight(int64_t rows, int64_t columns, DType dtype, tensor::Buffe
 base::Result<std::unique_ptr<CudaWeight>> AllocateWeight(int64_t rows, int64_t columns,
                                                          DType dtype) {
   LONGSPAN_ASSIGN_OR_RETURN(tensor::Buffer data,
-                            AllocateDevice(rows * columns * tensor::SizeOf(dtype)));
+                            AllocateWeights(rows * columns * tensor::SizeOf(dtype)));
   return std::make_unique<CudaWeight>(rows, columns, dtype, std::move(data));
 }
 
@@ -128,7 +126,7 @@ base::Result<std::unique_ptr<ops::PackedWeight>> PackWeight(const ops::PackReque
     rows += part.size(0);
   }
   const int64_t row_bytes = columns * tensor::SizeOf(request.compute);
-  LONGSPAN_ASSIGN_OR_RETURN(tensor::Buffer data, AllocateDevice(rows * row_bytes));
+  LONGSPAN_ASSIGN_OR_RETURN(tensor::Buffer data, AllocateWeights(rows * row_bytes));
   auto* target = static_cast<std::byte*>(data.data());
   for (const tensor::ConstView& part : request.parts) {
     LONGSPAN_RETURN_IF_ERROR(CopyPart(part, request.compute, target));

@@ -30,6 +30,7 @@ class CudaWeight : public ops::PackedWeight {
   int64_t bytes() const override { return data_.bytes(); }
   tensor::DType dtype() const { return dtype_; }
   const void* data() const { return data_.data(); }
+  void* data() { return data_.data(); }
 
   // With boxes in the order that SwizzledOffset (wgmma.cuh) says. Only where has_map(): bf16 with a
   // multiple of eight columns.
@@ -47,12 +48,16 @@ inline const CudaWeight& AsCuda(const ops::PackedWeight& weight) {
   return static_cast<const CudaWeight&>(weight);
 }
 
-// A weight of zeros, whose memory the caller fills through `data`.
+// A weight whose memory the caller fills through data().
 base::Result<std::unique_ptr<CudaWeight>> AllocateWeight(int64_t rows, int64_t columns,
                                                          tensor::DType dtype);
 
 // Stacks the request's host matrices, converted to the compute type, in device memory. Returns when
 // they are there.
 base::Result<std::unique_ptr<ops::PackedWeight>> PackWeight(const ops::PackRequest& request);
+
+// The same of matrices that are made on the device.
+base::Result<std::unique_ptr<ops::PackedWeight>> GenerateWeight(
+    const ops::GenerateRequest& request);
 
 }  // namespace longspan::backend::cuda
