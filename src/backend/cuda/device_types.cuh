@@ -29,7 +29,8 @@ struct Values {
 #pragma unroll
       for (int part = 0; part < kCount / kAtOnce; ++part) {
         alignas(16) T elements[kAtOnce];
-        *reinterpret_cast<uint4*>(elements) = *reinterpret_cast<const uint4*>(from + part * kAtOnce);
+        *reinterpret_cast<uint4*>(elements) =
+            *reinterpret_cast<const uint4*>(from + part * kAtOnce);
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) v[part * kAtOnce + i] = Load(elements + i);
       }

@@ -34,8 +34,8 @@ struct NormRows {
 template <typename T, int kCount, int kThreads, bool kCentred>
 __global__ void __launch_bounds__(kBlock) NormKernel(const NormRows p) {
   __shared__ float scratch[2][kBlock / 32];
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * (kBlock / kThreads) +
-                        threadIdx.x / kThreads;
+  const int64_t index =
+      static_cast<int64_t>(blockIdx.x) * (kBlock / kThreads) + threadIdx.x / kThreads;
   if (index >= p.rows * p.heads) return;
   const int64_t row = index / p.heads;
   const int64_t head = index % p.heads;
@@ -107,8 +107,7 @@ void LaunchNorm(cudaStream_t stream, const NormRows& p) {
     NormKernel<T, kCount, 32, kCentred>
         <<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kBlock, 0, stream>>>(p);
   } else {
-    NormKernel<T, kCount, kBlock, kCentred>
-        <<<static_cast<unsigned>(rows), kBlock, 0, stream>>>(p);
+    NormKernel<T, kCount, kBlock, kCentred><<<static_cast<unsigned>(rows), kBlock, 0, stream>>>(p);
   }
 }
 

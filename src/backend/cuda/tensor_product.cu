@@ -2,9 +2,9 @@
 // there are.
 //
 // Blocks stay: each takes every so-manieth tile of all groups. One warpgroup brings tiles of 64
-// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by cp.async,
-// which can gather. The others multiply, 64 rows each, and write. A row's sums are over its columns
-// in steps of 16, in order, whichever tile it is in.
+// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by
+// cp.async, which can gather. The others multiply, 64 rows each, and write. A row's sums are over
+// its columns in steps of 16, in order, whichever tile it is in.
 #include <algorithm>
 
 #include "backend/cuda/barrier.cuh"
@@ -65,7 +65,8 @@ class Tiles {
     while (group_ < groups_ && next_ >= static_cast<int64_t>(tile_begin_[group_ + 1]) * across_)
       ++group_;
     if (group_ == groups_) return false;
-    const auto local = static_cast<int>(next_ - static_cast<int64_t>(tile_begin_[group_]) * across_);
+    const auto local =
+        static_cast<int>(next_ - static_cast<int64_t>(tile_begin_[group_]) * across_);
     next_ += gridDim.x;
     const int down = tile_begin_[group_ + 1] - tile_begin_[group_];
     const int band = local / (kBand * across_);
@@ -73,8 +74,8 @@ class Tiles {
     const int in_band = local - band * kBand * across_;
     tile.group = group_;
     tile.begin = product_.begin == nullptr ? 0 : product_.begin[group_];
-    tile.count = product_.begin == nullptr ? product_.rows
-                                           : product_.begin[group_ + 1] - tile.begin;
+    tile.count =
+        product_.begin == nullptr ? product_.rows : product_.begin[group_ + 1] - tile.begin;
     tile.row = static_cast<int64_t>(band * kBand + in_band % height) * kRows;
     tile.feature = static_cast<int64_t>(in_band / height) * kFeatures;
     return true;
@@ -98,9 +99,8 @@ __device__ void CountTiles(const Product& product, int groups, int* tile_begin) 
     const int group = first + lane;
     int tiles = 0;
     if (group < groups) {
-      const int64_t rows = product.begin == nullptr
-                               ? product.rows
-                               : product.begin[group + 1] - product.begin[group];
+      const int64_t rows =
+          product.begin == nullptr ? product.rows : product.begin[group + 1] - product.begin[group];
       tiles = static_cast<int>((rows + kRows - 1) / kRows);
     }
     int sum = tiles;
@@ -158,7 +158,8 @@ __device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatur
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       const int64_t row = tile.row + first_row + i * 16;
-      sources[i] = static_cast<const __nv_bfloat16*>(p.x) + tile.group * p.x_group_stride + unit * 8;
+      sources[i] =
+          static_cast<const __nv_bfloat16*>(p.x) + tile.group * p.x_group_stride + unit * 8;
       if (row >= tile.count) continue;
       valid |= 1u << i;
       const int64_t place = tile.begin + row;
@@ -193,8 +194,7 @@ __device__ inline void TransposeQuad(uint32_t (&words)[4]) {
   const int quad = threadIdx.x % 4;
 #pragma unroll
   for (int pair = 0; pair < 4; pair += 2) {
-    const uint32_t got =
-        __shfl_xor_sync(kWholeWarp, quad & 1 ? words[pair] : words[pair + 1], 1);
+    const uint32_t got = __shfl_xor_sync(kWholeWarp, quad & 1 ? words[pair] : words[pair + 1], 1);
     (quad & 1 ? words[pair] : words[pair + 1]) = got;
   }
 #pragma unroll
@@ -218,8 +218,8 @@ __device__ void Write(const Product& p, const Tile& tile, float (&sums)[kFeature
   const int64_t first_row = tile.row + (threadIdx.x / kWarpgroup - 1) * 64 +
                             threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
   auto* out = static_cast<Out*>(p.out) + tile.group * p.out_group_stride;
-  const bool aligned = reinterpret_cast<uintptr_t>(out) % 16 == 0 && p.out_stride % 8 == 0 &&
-                       p.features % 8 == 0;
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(out) % 16 == 0 && p.out_stride % 8 == 0 && p.features % 8 == 0;
   if (p.bias != nullptr) {
 #pragma unroll
     for (int run = 0; run < kFeatures / 8; ++run) {
@@ -326,7 +326,8 @@ __global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
   const Tiles<kRows, kFeatures> tiles(params.product, params.groups, tile_begin);
   const Stages<kRows, kFeatures> stages = {(SharedAddress(shared) + 1023) / 1024 * 1024, filled,
                                            free};
-  // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 * 168.
+  // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 *
+  // 168.
   if (threadIdx.x < kWarpgroup) {
     if constexpr (Shape::kMultipliers == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     Bring(params, tiles, stages);
