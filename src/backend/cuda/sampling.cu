@@ -178,8 +178,12 @@ __device__ void KeepLikely(const SampleRows& p, int64_t row, double best, RowCho
   if (by_share) {
     // Of all that is kept so far.
     Total own = 0;
-    for (int64_t token = threadIdx.x; token < p.vocab; token += kSelectThreads)
-      if (!by_count || key_of(token) > threshold.key) own += ShareOf(scores[token], best);
+    if (by_count) {
+      for (int64_t token = threadIdx.x; token < p.vocab; token += kSelectThreads)
+        if (key_of(token) > threshold.key) own += ShareOf(scores[token], best);
+    } else {
+      for (int i = threadIdx.x; i < kBuckets; i += kSelectThreads) own += scratch.totals[i];
+    }
     own = WarpSum(own);
     if (threadIdx.x % 32 == 0) scratch.warp_totals[threadIdx.x / 32] = own;
     __syncthreads();

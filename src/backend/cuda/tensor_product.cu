@@ -140,50 +140,83 @@ struct Stages {
   __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
 };
 
+// Of one copying thread: a 16-byte unit, one of eight, in every 16th row of a tile.
+template <int kRows, int kFeatures>
+class RowUnits {
+ public:
+  static constexpr int kUnits = kRows / 16;
+
+  __device__ explicit RowUnits(const Product& product)
+      : product_(product),
+        unit_(static_cast<int>(threadIdx.x) % 8),
+        first_row_(static_cast<int>(threadIdx.x) % kWarpgroup / 8) {}
+
+  // Reads which rows of x the tile has; -1: none.
+  __device__ void Look(const Tile& tile, int32_t (&rows)[kUnits]) const {
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int64_t row = tile.row + first_row_ + i * 16;
+      const auto place = static_cast<int32_t>(tile.begin + row);
+      rows[i] = row >= tile.count                 ? -1
+                : product_.source_rows == nullptr ? place
+                                                  : product_.source_rows[place];
+    }
+  }
+
+  // Begins to copy 64 columns of them.
+  __device__ void Copy(const Tile& tile, const int32_t (&rows)[kUnits], int column,
+                       uint32_t target) const {
+    const auto* x = static_cast<const __nv_bfloat16*>(product_.x) +
+                    tile.group * product_.x_group_stride + column + unit_ * 8;
+    const bool inside = column + unit_ * 8 < product_.columns;
+    // Rows 16 apart are permuted alike.
+    target += SwizzledOffset(first_row_, unit_);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const bool use = inside && rows[i] >= 0;
+      CopyUnit(target + i * 16 * 128, use ? x + rows[i] * product_.x_stride : x, use);
+    }
+  }
+
+ private:
+  const Product& product_;
+  const int unit_;
+  const int first_row_;
+};
+
 template <int kRows, int kFeatures, int kGroups>
 __device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures> tiles,
                       const Stages<kRows, kFeatures>& stages) {
   using Shape = TileShape<kRows, kFeatures>;
-  constexpr int kUnits = kRows / 16;  // of every thread: one of eight, in every 16th row
   const Product& p = params.product;
-  const int thread = threadIdx.x % kWarpgroup;
-  const int unit = thread % 8;
-  const int first_row = thread / 8;
   const int steps = static_cast<int>((p.columns + kSwizzledColumns - 1) / kSwizzledColumns);
+  const RowUnits<kRows, kFeatures> units(p);
   Ring<Shape::kStages> ring;
-  Tile tile;
-  while (tiles.Next(tile)) {
-    const __nv_bfloat16* sources[kUnits];
-    unsigned valid = 0;
+  Tile next;
+  int32_t next_rows[units.kUnits];
+  bool has_next = tiles.Next(next);
+  if (has_next) units.Look(next, next_rows);
+  while (has_next) {
+    const Tile tile = next;
+    int32_t rows[units.kUnits];
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      const int64_t row = tile.row + first_row + i * 16;
-      sources[i] =
-          static_cast<const __nv_bfloat16*>(p.x) + tile.group * p.x_group_stride + unit * 8;
-      if (row >= tile.count) continue;
-      valid |= 1u << i;
-      const int64_t place = tile.begin + row;
-      sources[i] += (p.source_rows == nullptr ? place : p.source_rows[place]) * p.x_stride;
-    }
+    for (int i = 0; i < units.kUnits; ++i) rows[i] = next_rows[i];
+    // Early, so that no tile waits for them.
+    has_next = tiles.Next(next);
+    if (has_next) units.Look(next, next_rows);
     for (int step = 0; step < steps; ++step, ring.Advance()) {
       const int column = step * kSwizzledColumns;
+      uint64_t* filled = stages.filled + ring.stage;
       WaitFor(stages.free + ring.stage, ring.parity ^ 1);
-      if (thread == 0) {
-        ArriveExpecting(stages.filled + ring.stage, Shape::kWeightBytes);
+      if (threadIdx.x == 0) {
+        ArriveExpecting(filled, Shape::kWeightBytes);
 #pragma unroll
         for (int box = 0; box < kFeatures; box += kMapRows)
           CopyBox(stages.weight(ring.stage) + box * kSwizzledColumns * 2, params.maps + tile.group,
-                  column, static_cast<int>(tile.feature) + box, stages.filled + ring.stage);
+                  column, static_cast<int>(tile.feature) + box, filled);
       }
-      const bool inside = column + unit * 8 < p.columns;
-      const uint32_t target = stages.rows(ring.stage) + SwizzledOffset(first_row, unit);
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        // Rows 16 apart are permuted alike.
-        const bool use = inside && (valid >> i & 1u) != 0;
-        CopyUnit(target + i * 16 * 128, use ? sources[i] + column : p.x, use);
-      }
-      ArriveAfterCopies(stages.filled + ring.stage);
+      units.Copy(tile, rows, column, stages.rows(ring.stage));
+      ArriveAfterCopies(filled);
     }
   }
 }
@@ -277,6 +310,14 @@ __device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures> tiles,
   Ring<Shape::kStages> ring;
   Tile tile;
   while (tiles.Next(tile)) {
+    if (tile.row + multiplier * 64 >= tile.count) {
+      // The others have the matrix unit for themselves.
+      for (int step = 0; step < steps; ++step, ring.Advance()) {
+        WaitFor(stages.filled + ring.stage, ring.parity);
+        if (leads) Arrive(stages.free + ring.stage);
+      }
+      continue;
+    }
     float sums[kFeatures / 2];
 #pragma unroll
     for (int i = 0; i < kFeatures / 2; ++i) sums[i] = 0.0f;
