@@ -5,7 +5,7 @@
 
 #include "comm/channel.h"
 #include "comm/link.h"
-#include "comm/peer_copy/peer_memory.h"
+#include "comm/peer_memory.h"
 
 namespace longspan::runtime {
 

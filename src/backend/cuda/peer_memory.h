@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "base/result.h"
-#include "comm/peer_copy/peer_memory.h"
+#include "comm/peer_memory.h"
 
 namespace longspan::backend::cuda {
 

@@ -1,7 +1,7 @@
 // The memory of this process as if it were a device's, to test links that copy into it.
 #pragma once
 
-#include "comm/peer_copy/peer_memory.h"
+#include "comm/peer_memory.h"
 
 namespace longspan::comm {
 

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "comm/link.h"
-#include "comm/peer_copy/peer_memory.h"
+#include "comm/peer_memory.h"
 
 namespace longspan::comm {
 
