@@ -10,7 +10,7 @@ esac
 pack=$1
 build=build/cuda
 [[ -d $build ]] || build=build
-programs=(longspan tests/ops_suite tests/engine_fast_test tests/backend_cuda_test)
+programs=(longspan tests/ops_suite tests/engine_fast_test tests/engine_golden_test tests/backend_cuda_test tests/peer_link_test)
 
 rm -rf "$pack"
 mkdir -p "$pack/$build/tests" "$pack/lib" "$pack/tools" "$pack/tests/data" "$pack/bench/models" "$pack/models"

@@ -56,7 +56,7 @@ class CudaPeerMemory : public comm::PeerMemory {
     LONGSPAN_RETURN_IF_CUDA(cudaStreamCreateWithFlags(&memory->stream_, cudaStreamNonBlocking),
                             "make a stream for copies between GPUs");
     memory->thread_ = std::thread([raw = memory.get()] { raw->CompleteCopies(); });
-    return memory;
+    return std::unique_ptr<comm::PeerMemory>(std::move(memory));
   }
 
   ~CudaPeerMemory() override {
