@@ -29,7 +29,7 @@ cp -r tests/data/models tests/data/golden "$pack/tests/data/"
 cp -r bench/models/qwen3-30b-a3b "$pack/bench/models/"
 if [[ -n "${LONGSPAN_FIXTURES:-}" ]]; then
   mkdir -p "$pack/fixtures/models" "$pack/fixtures/golden"
-  for model in tiny-deepseek-v3 tiny-deepseek-v32; do
+  for model in ${GPU_PACK_MODELS:-tiny-deepseek-v3 tiny-deepseek-v32 tiny-deepseek-v32-fp8}; do
     cp -rL "$LONGSPAN_FIXTURES/models/$model" "$pack/fixtures/models/"
     cp -L "$LONGSPAN_FIXTURES"/golden/$model.* "$pack/fixtures/golden/"
   done

@@ -5,6 +5,7 @@
 // a router near a tie may then choose another expert. So the mean is held to 2% over a model's rows
 // and 5% in one case, and the argmax to the reference's wherever its two best differ by more than
 // 0.08 standard deviations.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <tuple>
@@ -22,6 +23,14 @@ constexpr const char* kModels[] = {"rand-llama", "rand-llama31", "rand-qwen2", "
 // The longest prompts of the trained model are for the slow tests.
 constexpr size_t kLongestFast = 1024;
 
+// "cuda_tiny_qwen3_moe".
+std::string BackendAndModel(
+    const ::testing::TestParamInfo<std::tuple<const char*, const char*>>& info) {
+  std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 class GoldenF32Test : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(GoldenF32Test, LogitsAndHiddenStatesAreTheReferences) {
@@ -38,7 +47,8 @@ TEST_P(GoldenF32Test, LogitsAndHiddenStatesAreTheReferences) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, GoldenF32Test,
                          ::testing::Combine(::testing::Values("reference", "cpu", "cuda"),
-                                            ::testing::ValuesIn(kModels)));
+                                            ::testing::ValuesIn(kModels)),
+                         BackendAndModel);
 
 class GoldenBf16Test : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
@@ -66,7 +76,8 @@ TEST_P(GoldenBf16Test, LogitsStayNearTheReference) {
 
 INSTANTIATE_TEST_SUITE_P(Backends, GoldenBf16Test,
                          ::testing::Combine(::testing::Values("cpu", "cuda"),
-                                            ::testing::ValuesIn(kModels)));
+                                            ::testing::ValuesIn(kModels)),
+                         BackendAndModel);
 
 }  // namespace
 }  // namespace longspan::testing

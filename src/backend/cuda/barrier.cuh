@@ -26,10 +26,10 @@ __device__ inline void Arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(SharedAddress(barrier)) : "memory");
 }
 __device__ inline void ArriveExpecting(uint64_t* barrier, int bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(
-                   SharedAddress(barrier)),
-               "r"(bytes)
-               : "memory");
+  asm volatile(
+      "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(SharedAddress(barrier)),
+      "r"(bytes)
+      : "memory");
 }
 // Arrives when the copies that this thread has begun with CopyUnit are done.
 __device__ inline void ArriveAfterCopies(uint64_t* barrier) {

@@ -119,8 +119,8 @@ class Plan {
   cublasLtMatmulAlgo_t algorithm_{};
 };
 
-// Of all queues of the process. Entries stay: there are as many as shapes of products and numbers of
-// rows in a step.
+// Of all queues of the process. Entries stay: there are as many as shapes of products and numbers
+// of rows in a step.
 const Plan& PlanOf(cublasLtHandle_t handle, const Shape& shape) {
   static std::mutex mutex;
   static std::map<Shape, Plan> plans;

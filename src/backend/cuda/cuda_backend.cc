@@ -7,6 +7,7 @@
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/cuda_queue.h"
 #include "backend/cuda/packed_weight.h"
+#include "backend/cuda/step_graphs.h"
 
 namespace longspan::backend::cuda {
 namespace {
@@ -40,7 +41,7 @@ constexpr ops::OpTable kOps = {
 
 bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
 
-class CudaBackendImpl : public ops::Backend {
+class CudaBackendImpl : public ops::Backend, public ops::RecordingBackend {
  public:
   std::string_view name() const override { return "cuda"; }
   const ops::OpTable& ops() const override { return kOps; }
@@ -105,6 +106,10 @@ class CudaBackendImpl : public ops::Backend {
     LONGSPAN_CHECK(device.contiguous() && static_cast<int64_t>(host.size()) == device.bytes(),
                    "{} bytes from a view of {}", host.size(), device.bytes());
     return static_cast<CudaQueue&>(queue).Download(device.raw(), host);
+  }
+
+  std::unique_ptr<ops::StepRecorder> CreateRecorder(tensor::Queue& queue) const override {
+    return std::make_unique<StepGraphs>(static_cast<CudaQueue&>(queue));
   }
 
   base::Result<tensor::Buffer> AllocateStaging(int64_t bytes) const override {

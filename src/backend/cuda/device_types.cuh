@@ -29,7 +29,8 @@ struct Values {
 #pragma unroll
       for (int part = 0; part < kCount / kAtOnce; ++part) {
         alignas(16) T elements[kAtOnce];
-        *reinterpret_cast<uint4*>(elements) = *reinterpret_cast<const uint4*>(from + part * kAtOnce);
+        *reinterpret_cast<uint4*>(elements) =
+            *reinterpret_cast<const uint4*>(from + part * kAtOnce);
 #pragma unroll
         for (int i = 0; i < kAtOnce; ++i) v[part * kAtOnce + i] = Load(elements + i);
       }
@@ -62,19 +63,20 @@ inline bool IsVectorReadable(const tensor::ConstView& view, int64_t columns) {
 
 constexpr unsigned kWholeWarp = 0xffffffffu;
 
-template <typename T>
+// Over each kLanes neighbouring lanes of a warp; every lane gets it.
+template <int kLanes = 32, typename T>
 __device__ T WarpSum(T value) {
 #pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2)
+  for (int offset = kLanes / 2; offset > 0; offset /= 2)
     value += __shfl_xor_sync(kWholeWarp, value, offset);
   return value;
 }
 
-// Over a block of kThreads; every thread gets it. `scratch` has kThreads / 32 entries and may be
-// used again after the next __syncthreads().
+// Over kThreads neighbouring threads: those of a block, or of a part of a warp; every thread gets
+// it. `scratch` has kThreads / 32 entries and may be used again after the next __syncthreads().
 template <int kThreads, typename T>
 __device__ T BlockSum(T value, T* scratch) {
-  value = WarpSum(value);
+  value = WarpSum<(kThreads < 32 ? kThreads : 32)>(value);
   if constexpr (kThreads > 32) {
     if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = value;
     __syncthreads();

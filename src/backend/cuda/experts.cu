@@ -123,8 +123,8 @@ __global__ void __launch_bounds__(kThreads) CountKernel(const Pairs p, int32_t* 
 }
 
 // Counts become where every block's pairs of an expert begin.
-__global__ void __launch_bounds__(kThreads) BeginKernel(const Pairs p, int32_t* counts,
-                                                        int blocks) {
+__global__ void __launch_bounds__(kThreads)
+    BeginKernel(const Pairs p, int32_t* counts, int blocks) {
   extern __shared__ int shared[];
   for (int expert = threadIdx.x; expert < p.experts; expert += kThreads) {
     int sum = 0;
@@ -253,8 +253,8 @@ void ExpertCombine(ExecutionContext& context, const ops::ExpertCombineArgs& args
                        .pieces = 0,
                        .choices = static_cast<int>(args.sorted_places.size(1))};
   const cudaStream_t stream = StreamOf(context);
-  const bool vectors = columns % 8 == 0 && IsVectorReadable(args.x, columns) &&
-                       IsVectorReadable(args.out, columns);
+  const bool vectors =
+      columns % 8 == 0 && IsVectorReadable(args.x, columns) && IsVectorReadable(args.out, columns);
   if (args.x.dtype() == DType::kF32)
     vectors ? LaunchCombine<float, 8>(stream, params, columns)
             : LaunchCombine<float, 1>(stream, params, columns);

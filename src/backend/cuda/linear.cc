@@ -50,8 +50,7 @@ void GroupedLinear(ExecutionContext& context, const ops::GroupedLinearArgs& args
             .out = args.out.raw(),
             .out_stride = args.out.stride(0),
             .begin = args.expert_begin.data<int32_t>(),
-            .source_rows =
-                args.source_rows.empty() ? nullptr : args.source_rows.data<int32_t>(),
+            .source_rows = args.source_rows.empty() ? nullptr : args.source_rows.data<int32_t>(),
             .rows = args.out.size(0),
             .features = args.out.size(1),
             .columns = args.x.size(1)},

@@ -34,8 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row = blockIdx.x;
   const RowSums sums = SumRow(logits + row * stride, vocab);
   if (threadIdx.x == 0)
-    logprobs[row] =
-        static_cast<float>(Logit(logits[row * stride + tokens[row]]) - sums.log_sum);
+    logprobs[row] = static_cast<float>(Logit(logits[row * stride + tokens[row]]) - sums.log_sum);
 }
 
 struct TopRows {
@@ -53,7 +52,9 @@ struct TopRows {
 __device__ uint64_t TokenKey(float logit, int64_t token) {
   return static_cast<uint64_t>(KeyOf(logit)) << 32 | ~static_cast<uint32_t>(token);
 }
-__device__ int32_t TokenOf(uint64_t key) { return static_cast<int32_t>(~static_cast<uint32_t>(key)); }
+__device__ int32_t TokenOf(uint64_t key) {
+  return static_cast<int32_t>(~static_cast<uint32_t>(key));
+}
 
 // The `count` best tokens with keys below `limit`, in order, from place `first` on; returns the
 // last one's key.

@@ -1,5 +1,5 @@
 // rms_norm and layer_norm. A row is summed by a fixed number of threads in a fixed order, which
-// depends on its length alone.
+// depends on its length and alignment alone.
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/device_types.cuh"
 #include "backend/cuda/stream.h"
@@ -9,11 +9,7 @@ namespace {
 
 using tensor::DType;
 
-constexpr int kBlock = 256;
-// A row of at most so many elements is one warp's.
-constexpr int64_t kWarpElements = 1024;
-// Pieces of a row that a thread keeps in registers; it reads what is beyond them again.
-constexpr int kKept = 4;
+constexpr int kMostThreads = 256;
 
 struct NormRows {
   const void* x;
@@ -30,12 +26,14 @@ struct NormRows {
   float epsilon;
 };
 
-// kThreads threads for every row (or head of one): a warp or the block.
-template <typename T, int kCount, int kThreads, bool kCentred>
-__global__ void __launch_bounds__(kBlock) NormKernel(const NormRows p) {
-  __shared__ float scratch[2][kBlock / 32];
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * (kBlock / kThreads) +
-                        threadIdx.x / kThreads;
+// kThreads threads for every row (or head of one): part of a warp, a warp, or the whole block. A
+// thread keeps kKept pieces of the row in registers, and reads what is beyond them again.
+template <typename T, int kCount, int kThreads, int kKept, bool kCentred>
+__global__ void __launch_bounds__(kMostThreads) NormKernel(const NormRows p) {
+  constexpr int kBlock = kThreads < 128 ? kMostThreads : kThreads;
+  __shared__ float scratch[2][kMostThreads / 32];
+  const int64_t index =
+      static_cast<int64_t>(blockIdx.x) * (kBlock / kThreads) + threadIdx.x / kThreads;
   if (index >= p.rows * p.heads) return;
   const int64_t row = index / p.heads;
   const int64_t head = index % p.heads;
@@ -99,17 +97,25 @@ __global__ void __launch_bounds__(kBlock) NormKernel(const NormRows p) {
   });
 }
 
+template <typename T, int kCount, int kThreads, int kKept, bool kCentred>
+void LaunchRows(cudaStream_t stream, const NormRows& p) {
+  constexpr int kBlock = kThreads < 128 ? kMostThreads : kThreads;
+  constexpr int64_t kRowsOfBlock = kBlock / kThreads;
+  const int64_t blocks = (p.rows * p.heads + kRowsOfBlock - 1) / kRowsOfBlock;
+  NormKernel<T, kCount, kThreads, kKept, kCentred>
+      <<<static_cast<unsigned>(blocks), kBlock, 0, stream>>>(p);
+}
+
 template <typename T, int kCount, bool kCentred>
 void LaunchNorm(cudaStream_t stream, const NormRows& p) {
-  const int64_t rows = p.rows * p.heads;
-  if (p.columns <= kWarpElements) {
-    constexpr int64_t kRowsOfBlock = kBlock / 32;
-    NormKernel<T, kCount, 32, kCentred>
-        <<<static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock), kBlock, 0, stream>>>(p);
-  } else {
-    NormKernel<T, kCount, kBlock, kCentred>
-        <<<static_cast<unsigned>(rows), kBlock, 0, stream>>>(p);
-  }
+  if (p.columns <= 16 * kCount)
+    LaunchRows<T, kCount, 16, 1, kCentred>(stream, p);
+  else if (p.columns <= 4 * 32 * kCount)
+    LaunchRows<T, kCount, 32, 4, kCentred>(stream, p);
+  else if (p.columns <= 4 * 128 * kCount)
+    LaunchRows<T, kCount, 128, 4, kCentred>(stream, p);
+  else
+    LaunchRows<T, kCount, 256, 4, kCentred>(stream, p);
 }
 
 template <bool kCentred>

@@ -38,7 +38,8 @@ void Multiply(tensor::ExecutionContext& context, const Product& product,
       std::all_of(weights.begin(), weights.end(),
                   [](const ops::PackedWeight* weight) { return AsCuda(*weight).has_map(); });
   for (size_t first = 0; first < weights.size(); first += kProductGroups) {
-    const auto part = weights.subspan(first, std::min<size_t>(kProductGroups, weights.size() - first));
+    const auto part =
+        weights.subspan(first, std::min<size_t>(kProductGroups, weights.size() - first));
     const Product rest = From(product, static_cast<int64_t>(first), types);
     if (on_matrix_unit)
       MultiplyOnMatrixUnit(context, rest, part, types.out);

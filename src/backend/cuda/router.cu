@@ -1,8 +1,9 @@
-// Which experts a row goes to: a warp for every row. In double, so that ties and near-ties fall as
-// on other backends.
+// Which experts a row goes to: a warp for every row. What is compared is the logits themselves, or
+// in double, so that ties and near-ties fall as on other backends.
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/device_types.cuh"
 #include "backend/cuda/logits.cuh"
+#include "backend/cuda/selection.cuh"
 #include "backend/cuda/stream.h"
 
 namespace longspan::backend::cuda {
@@ -105,6 +106,57 @@ __device__ void RouteSoftmax(const RouterRows& p, int64_t row, const RowScratch&
   }
 }
 
+// The same for at most 32 * kPerLane experts and 32 choices, in registers: lane l has experts l, l
+// + 32, ..., and afterwards choice l.
+template <int kPerLane>
+__device__ void RouteSoftmaxInRegisters(const RouterRows& p, int64_t row) {
+  constexpr uint32_t kTaken = 0;  // below the keys of all values
+  const float* logits = p.logits + row * p.logits_stride;
+  const int lane = threadIdx.x % 32;
+  uint32_t keys[kPerLane];
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int expert = lane + 32 * i;
+    keys[i] = expert < p.experts ? KeyOf(Logit(logits[expert])) : kTaken;
+  }
+  double all = 0;
+  double largest = 0;
+  double chosen = 0;  // this lane's
+  int expert = 0;
+  for (int choice = 0; choice < p.choices; ++choice) {
+    uint32_t best = kTaken;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) best = max(best, keys[i]);
+    best = __reduce_max_sync(kWholeWarp, best);
+    if (choice == 0) {
+      largest = ValueOf(best);
+      if (!p.normalize) {
+#pragma unroll
+        for (int i = 0; i < kPerLane; ++i)
+          if (keys[i] != kTaken) all += exp(ValueOf(keys[i]) - largest);
+      }
+    }
+    unsigned index = ~0u;
+#pragma unroll
+    for (int i = kPerLane - 1; i >= 0; --i)
+      if (keys[i] == best) index = static_cast<unsigned>(lane + 32 * i);
+    index = __reduce_min_sync(kWholeWarp, index);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (index == static_cast<unsigned>(lane + 32 * i)) keys[i] = kTaken;
+    if (lane == choice) {
+      expert = static_cast<int>(index);
+      chosen = ValueOf(best);
+    }
+  }
+  const bool has = lane < p.choices;
+  const double relative = has ? exp(chosen - largest) : 0.0;
+  const double sum = WarpSum(p.normalize ? relative : all);
+  if (!has) return;
+  p.ids[row * p.ids_stride + lane] = expert;
+  p.weights[row * p.weights_stride + lane] = static_cast<float>(relative / sum * p.scale);
+}
+
 // Takes the experts of all groups but the best out of the choice.
 __device__ void KeepBestGroups(const RouterRows& p, const RowScratch& scratch) {
   const int lane = threadIdx.x % 32;
@@ -155,6 +207,13 @@ __global__ void __launch_bounds__(kWarps * 32) RouterKernel(const RouterRows p) 
   const int warp = threadIdx.x / 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
   if (row >= p.rows) return;
+  if (!p.sigmoid && p.choices <= 32 && p.experts <= 256) {
+    if (p.experts <= 128)
+      RouteSoftmaxInRegisters<4>(p, row);
+    else
+      RouteSoftmaxInRegisters<8>(p, row);
+    return;
+  }
   const RowScratch scratch(shared + warp * RowScratch::Bytes(p.experts, p.groups), p.experts,
                            p.groups);
   if (p.sigmoid)

@@ -99,8 +99,7 @@ __global__ void SiluMulKernel(Matrix<const T> gate_up, Matrix<T> out, int64_t ro
   gate.Read(gate_up.at(row, column));
   up.Read(gate_up.at(row, columns + column));
 #pragma unroll
-  for (int i = 0; i < kCount; ++i)
-    gate.v[i] = gate.v[i] / (1.0f + expf(-gate.v[i])) * up.v[i];
+  for (int i = 0; i < kCount; ++i) gate.v[i] = gate.v[i] / (1.0f + expf(-gate.v[i])) * up.v[i];
   gate.Write(out.at(row, column));
 }
 
@@ -219,8 +218,7 @@ void LaunchGather(cudaStream_t stream, const ops::GatherRowsArgs& args) {
   const int64_t units = args.x.size(1) * size / kUnit;
   const Matrix<const Unit> x = {static_cast<const Unit*>(args.x.raw()),
                                 args.x.stride(0) * size / kUnit};
-  const Matrix<Unit> out = {static_cast<Unit*>(args.out.raw()),
-                            args.out.stride(0) * size / kUnit};
+  const Matrix<Unit> out = {static_cast<Unit*>(args.out.raw()), args.out.stride(0) * size / kUnit};
   GatherKernel<Unit><<<BlocksFor(args.out.size(0) * units), kThreads, 0, stream>>>(
       x, args.index.data<int32_t>(), out, args.out.size(0), units);
 }
@@ -245,10 +243,9 @@ void GatherRows(ExecutionContext& context, const ops::GatherRowsArgs& args) {
   if (args.out.elements() == 0) return;
   const int64_t size = tensor::SizeOf(args.x.dtype());
   // What divides all addresses and lengths.
-  const uint64_t all = reinterpret_cast<uintptr_t>(args.x.raw()) |
-                       reinterpret_cast<uintptr_t>(args.out.raw()) |
-                       static_cast<uint64_t>((args.x.stride(0) | args.out.stride(0) |
-                                              args.x.size(1)) * size);
+  const uint64_t all =
+      reinterpret_cast<uintptr_t>(args.x.raw()) | reinterpret_cast<uintptr_t>(args.out.raw()) |
+      static_cast<uint64_t>((args.x.stride(0) | args.out.stride(0) | args.x.size(1)) * size);
   const cudaStream_t stream = StreamOf(context);
   if (all % 16 == 0)
     LaunchGather<uint4>(stream, args);
@@ -265,8 +262,8 @@ void Add(ExecutionContext& context, const ops::AddArgs& args) {
   const int64_t rows = args.x.size(0);
   const int64_t columns = args.x.size(1);
   if (rows * columns == 0) return;
-  const bool vectors = columns % 8 == 0 && IsVectorReadable(args.x, columns) &&
-                       IsVectorReadable(args.y, columns);
+  const bool vectors =
+      columns % 8 == 0 && IsVectorReadable(args.x, columns) && IsVectorReadable(args.y, columns);
   ForType(args.x.dtype(), vectors, [&]<typename T, int kCount>() {
     const int64_t pieces = columns / kCount;
     AddKernel<T, kCount><<<BlocksFor(rows * pieces), kThreads, 0, StreamOf(context)>>>(
@@ -304,8 +301,7 @@ void Rope(ExecutionContext& context, const ops::RopeArgs& args) {
   if (args.x.elements() == 0) return;
   const bool interleaved = args.pairs == spec::RopePairs::kInterleaved;
   const bool vectors = pairs % 8 == 0 && IsVectorReadable(args.x, args.x.size(2)) &&
-                       IsVectorReadable(args.cosines, pairs) &&
-                       IsVectorReadable(args.sines, pairs);
+                       IsVectorReadable(args.cosines, pairs) && IsVectorReadable(args.sines, pairs);
   ForType(args.x.dtype(), vectors, [&]<typename T, int kCount>() {
     const int64_t pieces = interleaved && kCount > 1 ? 2 * pairs / kCount : pairs / kCount;
     const RopeShape shape = {args.x.size(0), args.x.size(1), args.x.stride(1), pairs, pieces};

@@ -1,6 +1,6 @@
 // sample: four kernels, whose numbers are doubles as in the reference. The first reads the logits;
-// the second decides for every row what its filters keep; the third draws; the last one reports. How
-// a row is cut into parts depends on the size of the vocabulary alone.
+// the second decides for every row what its filters keep; the third draws; the last one reports.
+// How a row is cut into parts depends on the size of the vocabulary alone.
 #include <algorithm>
 
 #include "backend/cuda/cuda_ops.h"
@@ -38,9 +38,9 @@ struct PartDraw {
 // What is decided of a row before the draw.
 struct RowChoice {
   double log_sum;
-  double best;   // the largest score
-  double cut;    // the worst score that is kept
-  int32_t last;  // the last token that is kept with that score
+  double best;    // the largest score
+  double cut;     // the worst score that is kept
+  int32_t last;   // the last token that is kept with that score
   int32_t token;  // already chosen, or below 0
 };
 
@@ -61,7 +61,7 @@ struct SampleRows {
   const int32_t* history_begin;
   const int32_t* history_tokens;
   const int32_t* history_counts;
-  double* scores;  // [rows, vocab], after penalties and temperature
+  double* scores;           // [rows, vocab], after penalties and temperature
   PartLogits* part_logits;  // [rows, parts]
   PartDraw* part_draws;     // [rows, parts]
   RowChoice* choices;       // [rows]
@@ -178,8 +178,12 @@ __device__ void KeepLikely(const SampleRows& p, int64_t row, double best, RowCho
   if (by_share) {
     // Of all that is kept so far.
     Total own = 0;
-    for (int64_t token = threadIdx.x; token < p.vocab; token += kSelectThreads)
-      if (!by_count || key_of(token) > threshold.key) own += ShareOf(scores[token], best);
+    if (by_count) {
+      for (int64_t token = threadIdx.x; token < p.vocab; token += kSelectThreads)
+        if (key_of(token) > threshold.key) own += ShareOf(scores[token], best);
+    } else {
+      for (int i = threadIdx.x; i < kBuckets; i += kSelectThreads) own += scratch.totals[i];
+    }
     own = WarpSum(own);
     if (threadIdx.x % 32 == 0) scratch.warp_totals[threadIdx.x / 32] = own;
     __syncthreads();
@@ -236,7 +240,7 @@ __global__ void __launch_bounds__(kSelectThreads) ChooseKernel(const SampleRows 
 __device__ float RoughNoise(uint64_t bits) {
   const uint64_t count = bits >> 11;
   constexpr uint64_t kAll = (uint64_t{1} << 53) - 1;
-  const float below = (__ull2float_rn(count) + 0.5f) * 0x1p-53f;          // u
+  const float below = (__ull2float_rn(count) + 0.5f) * 0x1p-53f;         // u
   const float above = (__ull2float_rn(kAll - count) + 0.5f) * 0x1p-53f;  // 1 - u
   const float exponential = above < 0.5f ? -log1pf(-above) : -logf(below);
   return -logf(exponential);

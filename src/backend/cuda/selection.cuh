@@ -60,6 +60,9 @@ __device__ inline uint32_t KeyOf(float value) {
   const uint32_t bits = __float_as_uint(value + 0.0f);
   return bits >> 31 != 0 ? ~bits : bits | 1u << 31;
 }
+__device__ inline float ValueOf(uint32_t key) {
+  return __uint_as_float(key >> 31 != 0 ? key & ~(1u << 31) : ~key);
+}
 
 // Sets scratch.found to the first bin with which the running total reaches `target` (above 0), and
 // scratch.before to the total before it; the last bin where it does not.

@@ -2,9 +2,9 @@
 // there are.
 //
 // Blocks stay: each takes every so-manieth tile of all groups. One warpgroup brings tiles of 64
-// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by cp.async,
-// which can gather. The others multiply, 64 rows each, and write. A row's sums are over its columns
-// in steps of 16, in order, whichever tile it is in.
+// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by
+// cp.async, which can gather. The others multiply, 64 rows each, and write. A row's sums are over
+// its columns in steps of 16, in order, whichever tile it is in.
 #include <algorithm>
 
 #include "backend/cuda/barrier.cuh"
@@ -65,7 +65,8 @@ class Tiles {
     while (group_ < groups_ && next_ >= static_cast<int64_t>(tile_begin_[group_ + 1]) * across_)
       ++group_;
     if (group_ == groups_) return false;
-    const auto local = static_cast<int>(next_ - static_cast<int64_t>(tile_begin_[group_]) * across_);
+    const auto local =
+        static_cast<int>(next_ - static_cast<int64_t>(tile_begin_[group_]) * across_);
     next_ += gridDim.x;
     const int down = tile_begin_[group_ + 1] - tile_begin_[group_];
     const int band = local / (kBand * across_);
@@ -73,8 +74,8 @@ class Tiles {
     const int in_band = local - band * kBand * across_;
     tile.group = group_;
     tile.begin = product_.begin == nullptr ? 0 : product_.begin[group_];
-    tile.count = product_.begin == nullptr ? product_.rows
-                                           : product_.begin[group_ + 1] - tile.begin;
+    tile.count =
+        product_.begin == nullptr ? product_.rows : product_.begin[group_ + 1] - tile.begin;
     tile.row = static_cast<int64_t>(band * kBand + in_band % height) * kRows;
     tile.feature = static_cast<int64_t>(in_band / height) * kFeatures;
     return true;
@@ -98,9 +99,8 @@ __device__ void CountTiles(const Product& product, int groups, int* tile_begin) 
     const int group = first + lane;
     int tiles = 0;
     if (group < groups) {
-      const int64_t rows = product.begin == nullptr
-                               ? product.rows
-                               : product.begin[group + 1] - product.begin[group];
+      const int64_t rows =
+          product.begin == nullptr ? product.rows : product.begin[group + 1] - product.begin[group];
       tiles = static_cast<int>((rows + kRows - 1) / kRows);
     }
     int sum = tiles;
@@ -140,49 +140,83 @@ struct Stages {
   __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
 };
 
+// Of one copying thread: a 16-byte unit, one of eight, in every 16th row of a tile.
+template <int kRows, int kFeatures>
+class RowUnits {
+ public:
+  static constexpr int kUnits = kRows / 16;
+
+  __device__ explicit RowUnits(const Product& product)
+      : product_(product),
+        unit_(static_cast<int>(threadIdx.x) % 8),
+        first_row_(static_cast<int>(threadIdx.x) % kWarpgroup / 8) {}
+
+  // Reads which rows of x the tile has; -1: none.
+  __device__ void Look(const Tile& tile, int32_t (&rows)[kUnits]) const {
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const int64_t row = tile.row + first_row_ + i * 16;
+      const auto place = static_cast<int32_t>(tile.begin + row);
+      rows[i] = row >= tile.count                 ? -1
+                : product_.source_rows == nullptr ? place
+                                                  : product_.source_rows[place];
+    }
+  }
+
+  // Begins to copy 64 columns of them.
+  __device__ void Copy(const Tile& tile, const int32_t (&rows)[kUnits], int column,
+                       uint32_t target) const {
+    const auto* x = static_cast<const __nv_bfloat16*>(product_.x) +
+                    tile.group * product_.x_group_stride + column + unit_ * 8;
+    const bool inside = column + unit_ * 8 < product_.columns;
+    // Rows 16 apart are permuted alike.
+    target += SwizzledOffset(first_row_, unit_);
+#pragma unroll
+    for (int i = 0; i < kUnits; ++i) {
+      const bool use = inside && rows[i] >= 0;
+      CopyUnit(target + i * 16 * 128, use ? x + rows[i] * product_.x_stride : x, use);
+    }
+  }
+
+ private:
+  const Product& product_;
+  const int unit_;
+  const int first_row_;
+};
+
 template <int kRows, int kFeatures, int kGroups>
 __device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures> tiles,
                       const Stages<kRows, kFeatures>& stages) {
   using Shape = TileShape<kRows, kFeatures>;
-  constexpr int kUnits = kRows / 16;  // of every thread: one of eight, in every 16th row
   const Product& p = params.product;
-  const int thread = threadIdx.x % kWarpgroup;
-  const int unit = thread % 8;
-  const int first_row = thread / 8;
   const int steps = static_cast<int>((p.columns + kSwizzledColumns - 1) / kSwizzledColumns);
+  const RowUnits<kRows, kFeatures> units(p);
   Ring<Shape::kStages> ring;
-  Tile tile;
-  while (tiles.Next(tile)) {
-    const __nv_bfloat16* sources[kUnits];
-    unsigned valid = 0;
+  Tile next;
+  int32_t next_rows[units.kUnits];
+  bool has_next = tiles.Next(next);
+  if (has_next) units.Look(next, next_rows);
+  while (has_next) {
+    const Tile tile = next;
+    int32_t rows[units.kUnits];
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      const int64_t row = tile.row + first_row + i * 16;
-      sources[i] = static_cast<const __nv_bfloat16*>(p.x) + tile.group * p.x_group_stride + unit * 8;
-      if (row >= tile.count) continue;
-      valid |= 1u << i;
-      const int64_t place = tile.begin + row;
-      sources[i] += (p.source_rows == nullptr ? place : p.source_rows[place]) * p.x_stride;
-    }
+    for (int i = 0; i < units.kUnits; ++i) rows[i] = next_rows[i];
+    // Early, so that no tile waits for them.
+    has_next = tiles.Next(next);
+    if (has_next) units.Look(next, next_rows);
     for (int step = 0; step < steps; ++step, ring.Advance()) {
       const int column = step * kSwizzledColumns;
+      uint64_t* filled = stages.filled + ring.stage;
       WaitFor(stages.free + ring.stage, ring.parity ^ 1);
-      if (thread == 0) {
-        ArriveExpecting(stages.filled + ring.stage, Shape::kWeightBytes);
+      if (threadIdx.x == 0) {
+        ArriveExpecting(filled, Shape::kWeightBytes);
 #pragma unroll
         for (int box = 0; box < kFeatures; box += kMapRows)
           CopyBox(stages.weight(ring.stage) + box * kSwizzledColumns * 2, params.maps + tile.group,
-                  column, static_cast<int>(tile.feature) + box, stages.filled + ring.stage);
+                  column, static_cast<int>(tile.feature) + box, filled);
       }
-      const bool inside = column + unit * 8 < p.columns;
-      const uint32_t target = stages.rows(ring.stage) + SwizzledOffset(first_row, unit);
-#pragma unroll
-      for (int i = 0; i < kUnits; ++i) {
-        // Rows 16 apart are permuted alike.
-        const bool use = inside && (valid >> i & 1u) != 0;
-        CopyUnit(target + i * 16 * 128, use ? sources[i] + column : p.x, use);
-      }
-      ArriveAfterCopies(stages.filled + ring.stage);
+      units.Copy(tile, rows, column, stages.rows(ring.stage));
+      ArriveAfterCopies(filled);
     }
   }
 }
@@ -193,8 +227,7 @@ __device__ inline void TransposeQuad(uint32_t (&words)[4]) {
   const int quad = threadIdx.x % 4;
 #pragma unroll
   for (int pair = 0; pair < 4; pair += 2) {
-    const uint32_t got =
-        __shfl_xor_sync(kWholeWarp, quad & 1 ? words[pair] : words[pair + 1], 1);
+    const uint32_t got = __shfl_xor_sync(kWholeWarp, quad & 1 ? words[pair] : words[pair + 1], 1);
     (quad & 1 ? words[pair] : words[pair + 1]) = got;
   }
 #pragma unroll
@@ -218,8 +251,8 @@ __device__ void Write(const Product& p, const Tile& tile, float (&sums)[kFeature
   const int64_t first_row = tile.row + (threadIdx.x / kWarpgroup - 1) * 64 +
                             threadIdx.x % kWarpgroup / 32 * 16 + lane / 4;
   auto* out = static_cast<Out*>(p.out) + tile.group * p.out_group_stride;
-  const bool aligned = reinterpret_cast<uintptr_t>(out) % 16 == 0 && p.out_stride % 8 == 0 &&
-                       p.features % 8 == 0;
+  const bool aligned =
+      reinterpret_cast<uintptr_t>(out) % 16 == 0 && p.out_stride % 8 == 0 && p.features % 8 == 0;
   if (p.bias != nullptr) {
 #pragma unroll
     for (int run = 0; run < kFeatures / 8; ++run) {
@@ -277,6 +310,14 @@ __device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures> tiles,
   Ring<Shape::kStages> ring;
   Tile tile;
   while (tiles.Next(tile)) {
+    if (tile.row + multiplier * 64 >= tile.count) {
+      // The others have the matrix unit for themselves.
+      for (int step = 0; step < steps; ++step, ring.Advance()) {
+        WaitFor(stages.filled + ring.stage, ring.parity);
+        if (leads) Arrive(stages.free + ring.stage);
+      }
+      continue;
+    }
     float sums[kFeatures / 2];
 #pragma unroll
     for (int i = 0; i < kFeatures / 2; ++i) sums[i] = 0.0f;
@@ -326,7 +367,8 @@ __global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
   const Tiles<kRows, kFeatures> tiles(params.product, params.groups, tile_begin);
   const Stages<kRows, kFeatures> stages = {(SharedAddress(shared) + 1023) / 1024 * 1024, filled,
                                            free};
-  // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 * 168.
+  // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 *
+  // 168.
   if (threadIdx.x < kWarpgroup) {
     if constexpr (Shape::kMultipliers == 2) asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
     Bring(params, tiles, stages);

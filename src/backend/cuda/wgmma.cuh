@@ -41,11 +41,11 @@ __device__ inline void PinSums(float (&sums)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(sums[i])::"memory");
 }
 
-#define LONGSPAN_SUMS_8(s, i)                                                             \
-  "+f"(s[(i)]), "+f"(s[(i) + 1]), "+f"(s[(i) + 2]), "+f"(s[(i) + 3]), "+f"(s[(i) + 4]),   \
+#define LONGSPAN_SUMS_8(s, i)                                                           \
+  "+f"(s[(i)]), "+f"(s[(i) + 1]), "+f"(s[(i) + 2]), "+f"(s[(i) + 3]), "+f"(s[(i) + 4]), \
       "+f"(s[(i) + 5]), "+f"(s[(i) + 6]), "+f"(s[(i) + 7])
-#define LONGSPAN_SUMS_32(s, i)                                                            \
-  LONGSPAN_SUMS_8(s, i), LONGSPAN_SUMS_8(s, (i) + 8), LONGSPAN_SUMS_8(s, (i) + 16),       \
+#define LONGSPAN_SUMS_32(s, i)                                                      \
+  LONGSPAN_SUMS_8(s, i), LONGSPAN_SUMS_8(s, (i) + 8), LONGSPAN_SUMS_8(s, (i) + 16), \
       LONGSPAN_SUMS_8(s, (i) + 24)
 
 // 64 x 128: thread t of the warpgroup holds rows t / 32 * 16 + t % 32 / 4 (+ 8) and of every eight
@@ -59,8 +59,7 @@ __device__ inline void MultiplyAdd(float (&sums)[64], uint64_t a, uint64_t b, bo
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
       "}, %64, %65, p, 1, 1, 0, 0;\n}\n"
-      : LONGSPAN_SUMS_32(sums, 0),
-        LONGSPAN_SUMS_32(sums, 32)
+      : LONGSPAN_SUMS_32(sums, 0), LONGSPAN_SUMS_32(sums, 32)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
 
@@ -77,11 +76,10 @@ __device__ inline void MultiplyAdd(float (&sums)[128], uint64_t a, uint64_t b, b
       "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
       "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
       "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
-      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
+      "%127"
       "}, %128, %129, p, 1, 1, 0, 0;\n}\n"
-      : LONGSPAN_SUMS_32(sums, 0),
-        LONGSPAN_SUMS_32(sums, 32),
-        LONGSPAN_SUMS_32(sums, 64),
+      : LONGSPAN_SUMS_32(sums, 0), LONGSPAN_SUMS_32(sums, 32), LONGSPAN_SUMS_32(sums, 64),
         LONGSPAN_SUMS_32(sums, 96)
       : "l"(a), "l"(b), "r"(static_cast<int>(add)));
 }
