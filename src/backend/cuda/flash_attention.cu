@@ -9,8 +9,8 @@ namespace {
 
 // A block computes kRows queries. One warpgroup brings keys and values, tile by tile; two multiply,
 // 64 queries each: while the matrix unit takes the next scores and adds the last tile's values, the
-// weights of the scores between them are computed (FlashAttention-3: Shah et al. 2024,
-// arXiv:2407.08608).
+// weights of the scores between them are computed, and the two take turns at it
+// (FlashAttention-3: Shah et al. 2024, arXiv:2407.08608).
 template <int kKeyDim_, int kValueDim_>
 struct Shape {
   static constexpr int kKeyDim = kKeyDim_;
@@ -20,10 +20,10 @@ struct Shape {
   static constexpr int kThreads = (1 + kMultipliers) * kWarpgroup;
   static constexpr int kRows = kMultipliers * 64;
   static constexpr int kKeys = 128;
-  static constexpr int kStages = 2;
   // Chunks of 64 columns.
   static constexpr int kKeyChunks = kKeyDim / 64;
   static constexpr int kValueChunks = kValueDim / 64;
+  static constexpr int kStages = kKeyDim > 128 ? 2 : 3;  // as many as there is room for
   static constexpr int kChunkBytes = kKeys * 128;
   static constexpr int kSharedBytes =
       1024 + (kKeyChunks + kStages * (kKeyChunks + kValueChunks)) * kChunkBytes;
@@ -31,10 +31,11 @@ struct Shape {
 };
 
 struct Barriers {
-  uint64_t keys_filled[2];
-  uint64_t keys_free[2];
-  uint64_t values_filled[2];
-  uint64_t values_free[2];
+  static constexpr int kMostStages = 3;
+  uint64_t keys_filled[kMostStages];
+  uint64_t keys_free[kMostStages];
+  uint64_t values_filled[kMostStages];
+  uint64_t values_free[kMostStages];
 };
 
 template <typename S>
@@ -66,39 +67,52 @@ struct Bringer {
                       : block.head * args.rows_per_head + (position - args.first_key);
   }
 
+  // `offset`: in `from`, of the row that this lane looked up; -1 for zeros.
   template <int kChunks>
-  __device__ void Copy(uint32_t to, const Bf16* from, int64_t stride, int dim, int64_t row) const {
-    constexpr int kUnits = kChunks * 8;  // 16 bytes each
-    constexpr int kCopies = kUnits;      // of a lane: 32 rows by 32 lanes
+  __device__ void Copy(uint32_t to, const Bf16* from, int dim, int64_t offset) const {
+    constexpr int kUnits = kChunks * 8;  // of 16 bytes, of a row
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int lane = static_cast<int>(threadIdx.x) % 32;
 #pragma unroll 8
-    for (int i = 0; i < kCopies; ++i) {
+    for (int i = 0; i < kUnits; ++i) {  // 32 rows by 32 lanes
       const int index = i * 32 + lane;
       const int unit = index % kUnits;
-      const int row_of_warp = index / kUnits;
-      const int64_t place = __shfl_sync(0xffffffff, row, row_of_warp);
+      const int row = index / kUnits;
+      const int64_t place = __shfl_sync(0xffffffff, offset, row);
       const bool valid = place >= 0 && unit * 8 < dim;
-      CopyUnit(to + (unit / 8) * S::kChunkBytes + SwizzledOffset(warp * 32 + row_of_warp, unit % 8),
-               from + (valid ? place * stride + unit * 8 : 0), valid);
+      CopyUnit(to + (unit / 8) * S::kChunkBytes + SwizzledOffset(warp * 32 + row, unit % 8),
+               from + (valid ? place + unit * 8 : 0), valid);
     }
   }
 
-  __device__ void Run(int tiles) const {
+  __device__ void CopyKeys(int tile, int64_t row) const {
     const FlashArgs& args = block.args;
+    const int stage = tile % S::kStages;
+    WaitFor(memory.barriers.keys_free + stage, (tile / S::kStages & 1) ^ 1);
+    Copy<S::kKeyChunks>(memory.keys(stage), args.keys, args.key_dim,
+                        row < 0 ? row : row * args.key_stride);
+    ArriveAfterCopies(memory.barriers.keys_filled + stage);
+  }
+  __device__ void CopyValues(int tile, int64_t row) const {
+    const FlashArgs& args = block.args;
+    const int stage = tile % S::kStages;
+    WaitFor(memory.barriers.values_free + stage, (tile / S::kStages & 1) ^ 1);
+    Copy<S::kValueChunks>(memory.values(stage), args.values, (args.value_dim + 7) / 8 * 8,
+                          row < 0 ? row : row * args.value_stride);
+    ArriveAfterCopies(memory.barriers.values_filled + stage);
+  }
+
+  // In the order in which the multipliers are done with what they replace.
+  __device__ void Run(int tiles) const {
     int64_t row = RowOf(0);
+    int64_t next = RowOf(1);
+    CopyKeys(0, row);
     for (int tile = 0; tile < tiles; ++tile) {
-      const int stage = tile % S::kStages;
-      const uint32_t parity = (tile / S::kStages & 1) ^ 1;
-      const int64_t next = RowOf(tile + 1);
-      WaitFor(memory.barriers.keys_free + stage, parity);
-      Copy<S::kKeyChunks>(memory.keys(stage), args.keys, args.key_stride, args.key_dim, row);
-      ArriveAfterCopies(memory.barriers.keys_filled + stage);
-      WaitFor(memory.barriers.values_free + stage, parity);
-      Copy<S::kValueChunks>(memory.values(stage), args.values, args.value_stride,
-                            (args.value_dim + 7) / 8 * 8, row);
-      ArriveAfterCopies(memory.barriers.values_filled + stage);
+      const int64_t after = RowOf(tile + 2);
+      if (tile + 1 < tiles) CopyKeys(tile + 1, next);
+      CopyValues(tile, row);
       row = next;
+      next = after;
     }
     asm volatile("cp.async.wait_all;" ::: "memory");
   }
@@ -194,9 +208,12 @@ struct Multiplier {
     Scale(factors, out);
     uint32_t weights[S::kKeys / 4];
     Pack(scores, weights);
+    if (first_query != 0 && tiles > 1) EndTurn();
     for (int tile = 1; tile < tiles; ++tile) {
+      WaitForTurn();
       BeginScores(tile, scores);
       BeginValues(tile - 1, weights, out);
+      if (first_query == 0 || tile + 1 < tiles) EndTurn();
       WaitForProducts<1>();
       PinSums(scores);
       Free(memory.barriers.keys_free, tile);
@@ -212,6 +229,15 @@ struct Multiplier {
     WaitForProducts<0>();
     PinSums(out);
     block.template Store<S::kValueDim>(row, lane, sums, out);
+  }
+
+  // One warpgroup computes weights while the other's products are queued: barriers 3 and 4 stand
+  // for the turns of the first and the second.
+  __device__ void WaitForTurn() const {
+    asm volatile("bar.sync %0, 256;" ::"r"(3 + first_query / 64) : "memory");
+  }
+  __device__ void EndTurn() const {
+    asm volatile("bar.arrive %0, 256;" ::"r"(4 - first_query / 64) : "memory");
   }
 
   __device__ static void Scale(const float (&factors)[2], float (&out)[S::kValueDim / 2]) {
@@ -253,10 +279,10 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 *
   // 168.
   if (warpgroup == 0) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
     Bringer<S>{block, memory}.Run(tiles);
   } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 216;");
     const int first_query = (warpgroup - 1) * 64;
     const int thread = static_cast<int>(threadIdx.x) % S::kWarpgroup;
     const int lane = thread % 32;
@@ -291,9 +317,10 @@ int64_t FlashStateFloats(int64_t key_dim, int64_t value_dim) {
 void FlashAttention(tensor::ExecutionContext& context, const FlashArgs& args, int64_t kv_heads,
                     const ops::StepTables& tables) {
   WithShape(args.key_dim, args.value_dim, [&]<typename S>(S) {
-    static const cudaError_t allowed = cudaFuncSetAttribute(
-        FlashKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize, S::kSharedBytes);
-    QueueOf(context).Note(allowed, "attention");
+    QueueOf(context).Note(
+        cudaFuncSetAttribute(FlashKernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             S::kSharedBytes),
+        "attention");
     const dim3 grid(static_cast<unsigned>(TileBound(tables, args.group, S::kRows)),
                     static_cast<unsigned>(kv_heads));
     FlashKernel<S><<<grid, S::kThreads, S::kSharedBytes, StreamOf(context)>>>(args);
