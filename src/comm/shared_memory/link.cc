@@ -164,22 +164,10 @@ class SharedMemoryLink : public Link {
   std::thread reader_;
 };
 
-base::Status CheckFamily(const FileDescriptor& socket) {
-  int domain = 0;
-  socklen_t size = sizeof(domain);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0)
-    return base::SystemError(errno, "read the family of the peer's socket");
-  if (domain != AF_UNIX)
-    return base::InvalidArgument(
-        "shared memory needs a socket between processes of one host (AF_UNIX)");
-  return base::OkStatus();
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Link>> CreateSharedMemoryLink(FileDescriptor socket) {
-  LONGSPAN_RETURN_IF_ERROR(AdoptSocket(socket));
-  LONGSPAN_RETURN_IF_ERROR(CheckFamily(socket));
+  LONGSPAN_RETURN_IF_ERROR(AdoptUnixSocket(socket));
   LONGSPAN_ASSIGN_OR_RETURN(const FileDescriptor memory, CreateMemory(kSharedRingBytes));
   LONGSPAN_ASSIGN_OR_RETURN(auto ring, SharedMemory::MapOwn(memory, kSharedRingBytes));
   LONGSPAN_RETURN_IF_ERROR(PassMemory(socket.get(), memory, kSharedRingBytes));
