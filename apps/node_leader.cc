@@ -5,6 +5,7 @@
 
 #include <fmt/ranges.h>
 
+#include "apps/line_delay.h"
 #include "apps/node_ranks.h"
 #include "base/log.h"
 #include "comm/socket/socket.h"
@@ -196,7 +197,7 @@ class Leader : public NodeLeader {
         const NodeLine control{launch_, NodeLine::Kind::kControl, stage};
         LONGSPAN_ASSIGN_OR_RETURN(auto channel,
                                   comm::CreateSocketChannel(std::move(lines.at(control))));
-        of_node.push_back(std::make_unique<RemoteRank>(std::move(channel), node));
+        of_node.push_back(std::make_unique<RemoteRank>(DelayedLine(std::move(channel)), node));
       }
       // The first of them writes the log of its node.
       of_node = runtime::ShareLog(std::move(of_node), nullptr);

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <utility>
 
+#include "apps/line_delay.h"
 #include "apps/node_ranks.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/peak_probe.h"
@@ -18,14 +19,25 @@ namespace {
 
 using Ranks = std::vector<std::unique_ptr<runtime::RankHandle>>;
 
-// Through memory within a host, over TCP between hosts.
-base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
-  comm::FileDescriptor socket(descriptor);
+bool LeadsToAnotherHost(int descriptor) {
   int family = AF_UNIX;
   socklen_t size = sizeof(family);
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family != AF_UNIX)
-    return comm::CreateSocketLink(std::move(socket));
-  return comm::CreateSharedMemoryLink(std::move(socket));
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family != AF_UNIX;
+}
+
+base::Result<std::unique_ptr<comm::Channel>> CreateChannel(int descriptor) {
+  const bool far = LeadsToAnotherHost(descriptor);
+  LONGSPAN_ASSIGN_OR_RETURN(auto channel,
+                            comm::CreateSocketChannel(comm::FileDescriptor(descriptor)));
+  return far ? DelayedLine(std::move(channel)) : std::move(channel);
+}
+
+// Through memory within a host, over TCP between hosts.
+base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
+  if (!LeadsToAnotherHost(descriptor))
+    return comm::CreateSharedMemoryLink(comm::FileDescriptor(descriptor));
+  LONGSPAN_ASSIGN_OR_RETURN(auto link, comm::CreateSocketLink(comm::FileDescriptor(descriptor)));
+  return DelayedLine(std::move(link));
 }
 
 }  // namespace
@@ -67,8 +79,7 @@ base::Result<Ranks> StartRankProcesses(const plan::PipelineShape& shape) {
 }
 
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links) {
-  LONGSPAN_ASSIGN_OR_RETURN(links.leader,
-                            comm::CreateSocketChannel(comm::FileDescriptor(descriptors.leader)));
+  LONGSPAN_ASSIGN_OR_RETURN(links.leader, CreateChannel(descriptors.leader));
   if (descriptors.previous >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.previous, CreateLink(descriptors.previous));
   }
@@ -76,8 +87,7 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
     LONGSPAN_ASSIGN_OR_RETURN(links.next, CreateLink(descriptors.next));
   }
   if (descriptors.tokens >= 0) {
-    LONGSPAN_ASSIGN_OR_RETURN(links.tokens,
-                              comm::CreateSocketChannel(comm::FileDescriptor(descriptors.tokens)));
+    LONGSPAN_ASSIGN_OR_RETURN(links.tokens, CreateChannel(descriptors.tokens));
   }
   if (descriptors.plans >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(
