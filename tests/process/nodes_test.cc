@@ -19,7 +19,8 @@ void ExpectEnded(RunningProgram& program) {
 TEST(NodesTest, GiveTheOutputOfOneHost) {
   const TemporaryFolder folder;
   for (const auto& [nodes, stages, loops] :
-       {std::tuple(2, 2, 1), std::tuple(2, 3, 1), std::tuple(3, 4, 1), std::tuple(2, 2, 2)}) {
+       {std::tuple(2, 2, 1), std::tuple(2, 3, 1), std::tuple(2, 4, 1), std::tuple(3, 4, 1),
+        std::tuple(2, 2, 2)}) {
     const SlowRun run = {.folder = folder,
                          .stages = stages,
                          .prompt = 200,
@@ -75,6 +76,27 @@ TEST(NodesTest, AKilledStageOfAnotherNodeIsReplaced) {
     const Outcome outcome = leader->Wait();
     EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
     EXPECT_THAT(outcome.errors, HasSubstr("the stages are started again"));
+    EXPECT_EQ(run.Text(), expected);
+    ExpectEnded(*other);
+    EXPECT_TRUE(outcome.left.empty());
+  }
+}
+
+// The first of them passes the plans on to the other.
+TEST(NodesTest, AKilledStageOfTwoOnAnotherNodeIsReplaced) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder, .stages = 4};
+  const std::string expected = run.ExpectedText();
+  for (const int victim : {0, 1}) {
+    std::filesystem::remove(run.output());
+    const NodeRun hosts = {.run = run};
+    const auto leader = hosts.Start(0);
+    const auto other = hosts.Start(1);
+    const auto pids = other->WaitForStages(2);
+    EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+    kill(pids[victim], SIGKILL);
+    const Outcome outcome = leader->Wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
     EXPECT_EQ(run.Text(), expected);
     ExpectEnded(*other);
     EXPECT_TRUE(outcome.left.empty());
