@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <thread>
 #include <vector>
 
@@ -92,7 +93,14 @@ plan::StepPlan LargePlan(uint64_t number) {
   return plan;
 }
 
-// Serialised once and written once, however many ranks of the host read it.
+// Processor time of the calling thread.
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Serialised once and written once, however many ranks of the host read it; each costs a wake-up.
 TEST(PlanCostTest, GivingAPlanToEightRanksIsCheap) {
   for (const int readers : {1, 8}) {
     auto log = comm::CreateSharedMemoryJournalEnds(readers).value();
@@ -106,11 +114,10 @@ TEST(PlanCostTest, GivingAPlanToEightRanksIsCheap) {
     size_t bytes = 0;
     for (uint64_t number = 2; number < 500; ++number) {
       const plan::StepPlan plan = LargePlan(number);
-      const auto begin = std::chrono::steady_clock::now();
+      const double begin = ThreadSeconds();
       const runtime::Frame frame = runtime::EncodePlan(plan);
       EXPECT_TRUE(log.writer->Append(frame).ok());
-      seconds.push_back(
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+      seconds.push_back(ThreadSeconds() - begin);
       bytes = frame.size();
       // The ranks sleep again before the next one, as they do in a run.
       std::this_thread::sleep_for(std::chrono::microseconds(500));
