@@ -5,7 +5,7 @@
 
 #include <fmt/ranges.h>
 
-#include "apps/line_delay.h"
+#include "apps/node_line.h"
 #include "apps/node_ranks.h"
 #include "base/log.h"
 #include "comm/socket/socket.h"

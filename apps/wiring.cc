@@ -4,7 +4,7 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "apps/line_delay.h"
+#include "apps/node_line.h"
 #include "apps/node_ranks.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/peak_probe.h"

@@ -16,7 +16,7 @@ namespace {
 
 using runtime::Frame;
 
-constexpr int kFrames = 60000;
+constexpr int kFrames = 200000;
 
 // Frames of all kinds, so that one is spliced with another.
 std::vector<Bytes> AllKinds() {
@@ -24,6 +24,12 @@ std::vector<Bytes> AllKinds() {
   for (const uint64_t number : {1, 2, 3, 9}) {
     frames.push_back(runtime::EncodePlan(SamplePlan(number, 3)));
     frames.push_back(runtime::EncodeResult(SampleResult(number, 3)));
+    // Mostly a chunk comes alone, and no row of it needs logits.
+    plan::StepPlan chunk = SamplePlan(number, 3);
+    chunk.slices.resize(1);
+    chunk.logits_rows.clear();
+    if (number > 1) chunk.started.clear();
+    frames.push_back(runtime::EncodePlan(chunk));
   }
   frames.push_back(runtime::EncodeBeat({{3}, {41}, 1500}));
   frames.push_back(runtime::EncodeTokens({{4}, {5, -1, 6}}));

@@ -1,4 +1,4 @@
-#include "apps/line_delay.h"
+#include "apps/node_line.h"
 
 #include <chrono>
 #include <cstdlib>
