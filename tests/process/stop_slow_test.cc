@@ -49,8 +49,8 @@ TEST(StopTest, ANodeThatStopsFor20SecondsComesBack) {
   EXPECT_LT(run.Text().size(), before + 50) << "nothing stopped";
   kill(-other->pid(), SIGCONT);
   // Its old stage finds its epoch over and leaves.
-  EXPECT_TRUE(WaitUntil([&] {
-    const auto now = other->WaitForStages(1);
+  EXPECT_TRUE(WaitUntil([&, &node = other] {
+    const auto now = node->WaitForStages(1);
     return std::find(now.begin(), now.end(), stages[0]) == now.end();
   }));
   const Outcome outcome = leader->Wait();

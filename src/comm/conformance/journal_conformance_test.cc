@@ -64,15 +64,15 @@ TEST_P(JournalTest, EmptyAndLargeEntriesComeWhole) {
 }
 
 TEST_P(JournalTest, ManyEntriesComeToReadersThatRun) {
-  auto [writer, readers] = Make(3);
+  const JournalEnds ends = Make(3);
   constexpr uint64_t kEntries = 3000;
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   std::atomic<uint64_t> read[3] = {};
-  for (size_t i = 0; i < readers.size(); ++i)
+  for (size_t i = 0; i < ends.readers.size(); ++i)
     threads.emplace_back([&, i] {
       for (uint64_t entry = 0; entry < kEntries; ++entry, ++read[i]) {
-        const auto bytes = readers[i]->Receive();
+        const auto bytes = ends.readers[i]->Receive();
         if (!bytes.ok() || !WrongPattern(entry, RandomSize(entry), *bytes).empty()) ++wrong;
       }
     });
@@ -80,7 +80,7 @@ TEST_P(JournalTest, ManyEntriesComeToReadersThatRun) {
     // As the leader does: so many plans in flight and no more.
     while (entry > 20 + std::min({read[0].load(), read[1].load(), read[2].load()}))
       std::this_thread::yield();
-    ASSERT_TRUE(writer->Append(Pattern(entry, RandomSize(entry))).ok());
+    ASSERT_TRUE(ends.writer->Append(Pattern(entry, RandomSize(entry))).ok());
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
@@ -143,13 +143,13 @@ TEST_P(JournalTest, AReaderThatIsGoneKeepsNothingFromTheOthers) {
 }
 
 TEST_P(JournalTest, AReaderThatStandsStillHoldsUpNobody) {
-  auto [writer, readers] = Make(2);
+  const JournalEnds ends = Make(2);
   base::Status status;
   uint64_t written = 0;
   EXPECT_LT(SecondsOf([&] {
               for (; status.ok() && written < 100000; ++written) {
-                status = writer->Append(Pattern(written, 500));
-                ASSERT_EQ(readers[1]->Receive().value(), Pattern(written, 500));
+                status = ends.writer->Append(Pattern(written, 500));
+                ASSERT_EQ(ends.readers[1]->Receive().value(), Pattern(written, 500));
               }
             }),
             10);
@@ -158,7 +158,7 @@ TEST_P(JournalTest, AReaderThatStandsStillHoldsUpNobody) {
   EXPECT_GT(written, 100u);
   // What it was told of is there.
   for (uint64_t i = 0; i + 1 < written; ++i)
-    ASSERT_EQ(readers[0]->Receive().value(), Pattern(i, 500));
+    ASSERT_EQ(ends.readers[0]->Receive().value(), Pattern(i, 500));
 }
 
 // What only processes can do.
