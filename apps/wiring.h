@@ -30,6 +30,8 @@ struct RankDescriptors {
   int previous = -1;
   int next = -1;
   int tokens = -1;
+  int plans = -1;          // the log of its node
+  std::vector<int> relay;  // to the readers of that log, where this rank writes it
 };
 // Makes them into connections, the leader's first: where another one fails, the leader can be told.
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links);

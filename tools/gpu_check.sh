@@ -115,12 +115,13 @@ for each in "${parts[@]}"; do
           filter+=":*CudaInF32*/$((place + 1)):*CudaInBf16*/$place"
         place=$((place + 1))
       done
-      tests golden 150 "$build/tests/engine_fast_test" --gtest_filter="$filter"
+      tests golden 150 "$build/tests/engine_golden_test" --gtest_filter="$filter"
       ;;
     text)
       tests text 100 "$build/tests/engine_fast_test" --gtest_filter='Gpu*' ;;
     pipeline)
-      # Two processes that share the GPU give one's text.
+      # Two processes that share the GPU give one's text; their messages pass through no host.
+      tests links 60 "$build/tests/peer_link_test" --gtest_brief=1
       ask=("$build/longspan" generate --backend cuda --prompt "ROMEO:" --max-tokens 64 --max-total-tokens 4096)
       part one 60 "${ask[@]}"
       part two 60 "${ask[@]}" --pp-size 2 --gpu-id-step 0 --trace-out "$out/two.trace.json"
@@ -173,6 +174,8 @@ for each in "${parts[@]}"; do
         row two "only one GPU here"
         continue
       fi
+      tests links2 60 "$build/tests/peer_link_test"
+      rows+=("$(grep -a 'GB/s' "$out/links2.log")")
       ask=("$build/longspan" generate --backend cuda --prompt "ROMEO:" --max-tokens 64 --max-total-tokens 4096)
       part one 60 "${ask[@]}"
       part two 60 "${ask[@]}" --pp-size 2

@@ -14,6 +14,7 @@ build_packages=(
 test_packages=(
   libgtest-dev libgmock-dev liblzma-dev
   clang-format-14 clang-tidy-14 python3
+  iproute2 util-linux
 )
 
 usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }

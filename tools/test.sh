@@ -72,11 +72,12 @@ build() {
   quietly 1 "${plain_layout[@]}" cmake --build --preset "$1" --parallel "$jobs" --target "$2"
 }
 
+# sanitize PRESET TARGET LABELS
 sanitize() {
   step "$1: build"
-  build "$1" fast_tests
+  build "$1" "$2"
   step "$1: the fast tests"
-  quietly 8 "${plain_layout[@]}" ctest --preset "$1" --label-regex fast --parallel "$jobs"
+  quietly 8 "${plain_layout[@]}" ctest --preset "$1" --label-regex "$3" --parallel "$jobs"
 }
 
 if [[ $mode != fast ]]; then
@@ -93,8 +94,8 @@ if [[ $mode != fast ]]; then
   build release check_headers
   step "clang-tidy"
   tools/run_tidy.py --jobs "$jobs"
-  sanitize asan
-  sanitize tsan
+  sanitize asan fast_tests '^fast'
+  sanitize tsan threaded_tests '^fast$'
 fi
 
 labels=(--label-exclude slow)

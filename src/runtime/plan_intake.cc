@@ -3,7 +3,6 @@
 #include <new>
 
 #include "base/clock.h"
-#include "runtime/beat.h"
 #include "runtime/out_of_memory.h"
 #include "tensor/thread_pool.h"
 
@@ -19,6 +18,7 @@ PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks&
     : config_(config),
       links_(links),
       slots_(slots),
+      source_(config, links),
       pages_(config.page_size, pages),
       order_(config.loops()),
       thread_([this] { Loop(); }) {}
@@ -81,7 +81,7 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
 }
 
 base::Status PlanIntake::TakePlan() {
-  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, ReceiveFromLeader(*links_.leader, config_));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, source_.Next());
   auto work = std::make_shared<PlanWork>();
   work->intake.taken = Now();
   LONGSPAN_ASSIGN_OR_RETURN(work->plan, DecodePlan(frame));

@@ -153,8 +153,9 @@ base::Status StageGroup::Submit(const plan::StepPlan& plan) {
   const Frame frame = EncodePlan(plan);
   monitor_->OnSubmit();
   for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const base::Status status = ranks_[rank]->channel().Send(frame);
-    if (!status.ok()) return RankFailure(rank, status);
+    const base::Status status = ranks_[rank]->SendPlan(frame);
+    // Of ranks that share a log any may be lost: their channels tell.
+    if (!status.ok()) return RankFailure(std::nullopt, status);
   }
   return base::OkStatus();
 }
@@ -218,14 +219,16 @@ base::Result<std::pair<size_t, Frame>> StageGroup::TakeFrame(std::initializer_li
   return std::pair(event.rank, std::move(*event.frame));
 }
 
-base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_status) {
+base::Status StageGroup::RankFailure(std::optional<size_t> rank,
+                                     const base::Status& channel_status) {
   failed_ = true;
   // The monitor has said all.
   if (channel_status.code() == base::StatusCode::kDeadlineExceeded) return channel_status;
   // When a rank dies its neighbours lose their links and end as well, and any of them may be heard
   // of first. So wait a moment for the others: a failure that a rank could still report says most;
   // else the one that did not end by itself is the cause.
-  std::vector<size_t> ended = {rank};
+  std::vector<size_t> ended;
+  if (rank) ended.push_back(*rank);
   const auto deadline = std::chrono::steady_clock::now() + kOthersEndWithin;
   std::unique_lock lock(mutex_);
   do {
@@ -249,7 +252,8 @@ base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_st
     const std::string cause = ranks_[candidate]->DescribeLoss();
     if (!cause.empty()) return base::Unavailable("stage {} is lost: {}", candidate, cause);
   }
-  return channel_status.WithContext(fmt::format("stage {} is gone", rank));
+  return channel_status.WithContext(ended.empty() ? "a plan cannot be given to the stages"
+                                                  : fmt::format("stage {} is gone", ended.front()));
 }
 
 }  // namespace longspan::runtime

@@ -64,7 +64,7 @@ class StageGroup {
   int loops() const { return loops_; }
   const GroupInfo& info() const { return info_; }
 
-  // Gives a plan to every rank. Serialised once.
+  // Gives a plan to every rank. Serialised once, and written once for every node.
   base::Status Submit(const plan::StepPlan& plan);
 
   // The next result of any rank; those of one rank come in the order of the plans. An error when a
@@ -87,7 +87,7 @@ class StageGroup {
   // The frame of the next event, if it is of a kind that is due; a failure otherwise.
   base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
   base::Result<std::pair<size_t, Frame>> TakeFrame(std::initializer_list<FrameKind> due);
-  base::Status RankFailure(size_t rank, const base::Status& channel_status);
+  base::Status RankFailure(std::optional<size_t> rank, const base::Status& channel_status);
   base::Status CollectReady(const Progress& progress);
   base::Status CollectAllocated();
 

@@ -11,7 +11,8 @@ namespace {
 using plan::SpanKind;
 using ::testing::ElementsAre;
 
-constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kUs = 1000;
+constexpr int64_t kMs = 1000 * kUs;
 
 int64_t Now() { return base::SteadyClock().Now().count(); }
 void Sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
@@ -63,10 +64,21 @@ TEST(StepTimerTest, AThreadsFirstStepHasNothingBeforeIt) {
 TEST(StepTimerTest, ManyShortPartsAreNoSpans) {
   plan::StageTiming timing;
   StepTimer timer(timing, {});
-  for (int i = 0; i < 1000; ++i) timer.Wait([] {});
+  // A busy machine makes some of them long, and pauses between them: those are told.
+  int64_t turns = 0;
+  int64_t long_turns = 0;
+  int64_t begin = Now();
+  for (; turns < 1000; ++turns) {
+    timer.Wait([] {});
+    const int64_t end = Now();
+    if (end - begin >= kUs) ++long_turns;
+    begin = end;
+  }
   timer.Stop();
   EXPECT_GT(timing.wait, 0);
-  EXPECT_LT(timing.spans.size(), 20u) << "a few may be long when the machine is busy";
+  // Each long turn is at most a span of waiting and one of host work before it; the end is host
+  // work too.
+  EXPECT_LE(std::ssize(timing.spans), 2 * long_turns + 1);
 }
 
 TEST(StepTimerTest, AReceiveTellsWhenTheDataCame) {

@@ -168,7 +168,8 @@ Frame EncodeFailure(const base::Status& status) {
 base::Status DecodeFailure(std::span<const std::byte> frame) {
   auto reader = OpenFrame(frame, FrameKind::kFailure);
   if (!reader.ok()) return reader.status();
-  base::Status failure = ReadStatus(*reader);
+  base::Status failure;
+  LONGSPAN_RETURN_IF_ERROR(ReadStatus(*reader, failure));
   LONGSPAN_RETURN_IF_ERROR(reader->Finish());
   if (failure.ok()) return base::DataLoss("a rank reports a failure without an error");
   return failure;
