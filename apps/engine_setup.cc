@@ -84,6 +84,18 @@ int ChooseThreads(const EngineFlags& flags) {
   return std::max(1, cores / StagesHere(flags).count());
 }
 
+// Between neighbours of one host, where their GPUs can.
+void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
+  for (size_t rank = 0; rank < configs.size(); ++rank) {
+    if (rank + 1 == configs.size() && !is_ring) return;
+    runtime::RankConfig& here = configs[rank];
+    runtime::RankConfig& next = configs[(rank + 1) % configs.size()];
+    if (here.node != next.node || !CanCopyBetweenGpus(here.device, next.device)) continue;
+    here.next_by_peer_copy = true;
+    next.previous_by_peer_copy = true;
+  }
+}
+
 std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
                                              const engine::SchedulerOptions& scheduler) {
   std::vector<runtime::RankConfig> configs;
@@ -120,18 +132,6 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
   }
   if (setup.on_gpu) ChoosePeerCopies(configs, setup.shape.is_ring());
   return configs;
-}
-
-// Between neighbours of one host, where their GPUs can.
-void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
-  for (size_t rank = 0; rank < configs.size(); ++rank) {
-    if (rank + 1 == configs.size() && !is_ring) return;
-    runtime::RankConfig& here = configs[rank];
-    runtime::RankConfig& next = configs[(rank + 1) % configs.size()];
-    if (here.node != next.node || !CanCopyBetweenGpus(here.device, next.device)) continue;
-    here.next_by_peer_copy = true;
-    next.previous_by_peer_copy = true;
-  }
 }
 
 // Empty where no trace is wanted.
