@@ -7,6 +7,7 @@
 #include "apps/model_location.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/peak_probe.h"
+#include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "base/log.h"
@@ -123,6 +124,11 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
                               comm::CreateSocketChannel(comm::FileDescriptor(descriptors.tokens)));
   }
   return base::OkStatus();
+}
+
+base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue) {
+  if (backend.is_on_host()) return 0.0;
+  return backend::cuda::MeasureCopyRate(queue);
 }
 
 PeakGflops MeasurePeakGflops(tensor::ThreadPool& pool) {

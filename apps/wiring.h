@@ -34,6 +34,10 @@ struct RankDescriptors {
 // Makes them into connections, the leader's first: where another one fails, the leader can be told.
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links);
 
+// Bytes per second, read and written ones together, of copies within the device of the queue; 0 for
+// a host.
+base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue);
+
 // The machine's bf16 and f32 peak with those threads, in GFLOP/s, measured now.
 struct PeakGflops {
   double bf16 = 0;

@@ -39,6 +39,9 @@ missing=()
 for package in "${packages[@]}"; do
   is_installed "$package" || missing+=("$package")
 done
+# NVIDIA's toolkit is no package of Debian's: where it is missing, the program is built without GPUs.
+nvcc=$("$(dirname "${BASH_SOURCE[0]}")/find_nvcc.sh" 2>&1) || true
+echo "setup: CUDA: $nvcc"
 if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
   exit 0

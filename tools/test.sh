@@ -35,7 +35,7 @@ sources() {
   for folder in src apps tests bench; do
     [[ -d $folder ]] && folders+=("$folder")
   done
-  find "${folders[@]}" -name '*.h' -o -name '*.cc'
+  find "${folders[@]}" -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh'
 }
 
 check_format() { sources | xargs -P "$jobs" -n 20 clang-format-14 --dry-run -Werror; }
@@ -61,8 +61,14 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then
   plain_layout=(setarch "$(uname -m)" -R)
 fi
 
+# The program that users run has the CUDA backend where it can be compiled; the sanitizers' builds do not.
+cuda=OFF
+tools/find_nvcc.sh >/dev/null && cuda=ON
+
 build() {
-  quietly 0 cmake --preset "$1" -DLONGSPAN_TESTS=ON
+  local options=(-DLONGSPAN_TESTS=ON)
+  [[ $1 == release ]] && options+=(-DLONGSPAN_CUDA="$cuda")
+  quietly 0 cmake --preset "$1" "${options[@]}"
   quietly 1 "${plain_layout[@]}" cmake --build --preset "$1" --parallel "$jobs" --target "$2"
 }
 
@@ -79,7 +85,7 @@ if [[ $mode != fast ]]; then
   tools/check_includes.py
 fi
 
-step "release: build"
+step "release: build (CUDA backend: $cuda)"
 build release all
 
 if [[ $mode != fast ]]; then

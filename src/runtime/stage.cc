@@ -4,6 +4,7 @@
 
 #include <fmt/ranges.h>
 
+#include "base/mix_bits.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/dummy.h"
 #include "kv/page_pool.h"
@@ -104,6 +105,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                             backend.CreateQueue({.threads = config.threads,
                                                  .cores = config.cores,
                                                  .device = std::max(0, config.device)}));
+  if (const auto* recording = dynamic_cast<const ops::RecordingBackend*>(&backend))
+    stage->recorder_ = recording->CreateRecorder(*stage->queue_);
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
   model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute,
@@ -124,10 +127,10 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
                             config_.compute, links_.previous != nullptr || links_.next != nullptr));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
-      DeviceTables::Create(
-          backend_, {.rows = rows,
-                     .slices = config_.max_slices,
-                     .pages_per_sequence = kv::PagesFor(config_.max_context, config_.page_size)}));
+      DeviceTables::Create(backend_, {.rows = rows,
+                                      .slices = config_.max_slices,
+                                      .pages_per_sequence = PageTableColumns(
+                                          kv::PagesFor(config_.max_context, config_.page_size))}));
   const int64_t rope_bytes =
       rows * model_->inverse_frequencies().size(0) * tensor::SizeOf(DType::kF32);
   LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
@@ -173,8 +176,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
               .stage = config_.stage,
               .timing = {.intake = prepared.intake}};
   StepTimer timer(result.timing, {.last_end = last_end_, .awaited = prepared.awaited});
-  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step,
-                            timer.Kernels([&] { return BeginStep(work.tables); }));
+  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step, timer.Kernels([&] { return BeginStep(work); }));
   const tensor::View residual = residual_slots_->Rows(prepared.slot, work.tables.rows);
   const std::vector<int32_t> row_index = RowIndex(plan, work.tables);
 
@@ -217,8 +219,11 @@ comm::Transfer Stage::SendOn(const PreparedStep& prepared) {
                            residual_slots_->LinkBytes(prepared.slot, prepared.work->tables.rows));
 }
 
-base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
-  LONGSPAN_ASSIGN_OR_RETURN(const ops::StepTables device, device_tables_->Upload(*queue_, tables));
+base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
+  const HostTables& tables = work.tables;
+  LONGSPAN_ASSIGN_OR_RETURN(ops::StepTables device, device_tables_->Upload(*queue_, tables));
+  // What is repeated has the bound of all steps with its tables' shape.
+  if (IsRepeatable(work)) device.max_kv_length = tables.max_pages * config_.page_size;
   const int64_t pairs = model_->inverse_frequencies().size(0);
   const tensor::View cosines = cosines_.AsView(DType::kF32, {tables.rows, pairs});
   const tensor::View sines = sines_.AsView(DType::kF32, {tables.rows, pairs});
@@ -229,6 +234,20 @@ base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
                  .cosines = cosines,
                  .sines = sines});
   return model::Step{*context_, backend_.ops(), device, cosines, sines, tables.extents};
+}
+
+bool Stage::IsRepeatable(const PlanWork& work) const {
+  return recorder_ != nullptr && work.tables.rows == work.tables.slices &&
+         std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
+                      [](const plan::LogitsRow& row) { return row.return_hidden; });
+}
+
+uint64_t Stage::RepeatKey(const PreparedStep& prepared) const {
+  const HostTables& tables = prepared.work->tables;
+  uint64_t key = static_cast<uint64_t>(tables.rows);
+  for (const int64_t part : {tables.max_pages, int64_t{prepared.slot}, int64_t{prepared.loop}})
+    key = base::MixBits(key) + static_cast<uint64_t>(part);
+  return base::MixBits(key);
 }
 
 base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,
@@ -269,8 +288,14 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
   const bool alone = config_.loops() == 1;
   const size_t first = alone ? 0 : static_cast<size_t>(loop);
   const size_t end = alone ? config_.ranges.size() : first + 1;
-  for (size_t range = first; range < end; ++range)
-    model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
+  const auto forward = [&] {
+    for (size_t range = first; range < end; ++range)
+      model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
+  };
+  if (IsRepeatable(work))
+    recorder_->Run(RepeatKey(prepared), forward);
+  else
+    forward();
   LONGSPAN_RETURN_IF_ERROR(status);
   // The one wait of a step; where there are rows to sample, it is for what comes out of them.
   if (config_.samples(loop) && !work.plan.logits_rows.empty()) return base::OkStatus();

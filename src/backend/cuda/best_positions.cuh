@@ -44,10 +44,15 @@ __device__ uint32_t KeepBest(int32_t count, int32_t top_k, DropScratch<kThreads>
   for (int shift = 24; shift >= 0; shift -= 8) {
     for (int i = tid; i < 256; i += kThreads) scratch.histogram[i] = 0;
     __syncthreads();
-    for (int32_t i = tid; i < count; i += kThreads) {
-      const uint32_t score = candidate(i).score;
-      if (shift == 24 || score >> (shift + 8) == prefix)
-        atomicAdd(&scratch.histogram[score >> shift & 255], 1);
+    for (int32_t base = 0; base < count; base += kThreads) {
+      const int32_t i = base + tid;
+      const uint32_t score = i < count ? candidate(i).score : 0;
+      const bool counts = i < count && (shift == 24 || score >> (shift + 8) == prefix);
+      // Most scores share their first byte: one addition for all of a warp that are equal.
+      const int bin = counts ? static_cast<int>(score >> shift & 255) : -1;
+      const uint32_t equals = __match_any_sync(0xffffffff, bin);
+      if (counts && __ffs(static_cast<int>(equals)) - 1 == lane)
+        atomicAdd(&scratch.histogram[bin], __popc(equals));
     }
     __syncthreads();
     if (tid < 32) {

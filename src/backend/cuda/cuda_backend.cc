@@ -1,16 +1,13 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cuda_runtime_api.h>
-#include <string>
 
-#include <fmt/format.h>
-
-#include "backend/cuda/cuda_error.h"
+#include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_memory.h"
 #include "backend/cuda/cuda_ops.h"
 #include "backend/cuda/cuda_queue.h"
 #include "backend/cuda/packed_weight.h"
+#include "backend/cuda/step_graphs.h"
 
 namespace longspan::backend::cuda {
 namespace {
@@ -44,7 +41,7 @@ constexpr ops::OpTable kOps = {
 
 bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
 
-class CudaBackendImpl : public ops::Backend {
+class CudaBackendImpl : public ops::Backend, public ops::RecordingBackend {
  public:
   std::string_view name() const override { return "cuda"; }
   const ops::OpTable& ops() const override { return kOps; }
@@ -111,6 +108,10 @@ class CudaBackendImpl : public ops::Backend {
     return static_cast<CudaQueue&>(queue).Download(device.raw(), host);
   }
 
+  std::unique_ptr<ops::StepRecorder> CreateRecorder(tensor::Queue& queue) const override {
+    return std::make_unique<StepGraphs>(static_cast<CudaQueue&>(queue));
+  }
+
   base::Result<tensor::Buffer> AllocateStaging(int64_t bytes) const override {
     return AllocatePinned(bytes);
   }
@@ -124,35 +125,12 @@ class CudaBackendImpl : public ops::Backend {
   }
 };
 
-// "13.0" of CUDA's 13000.
-std::string VersionText(int version) {
-  return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
-}
-
-base::Status FindGpu() {
-  int driver = 0;
-  int runtime = 0;
-  (void)cudaDriverGetVersion(&driver);
-  (void)cudaRuntimeGetVersion(&runtime);
-  int devices = 0;
-  const cudaError_t error = cudaGetDeviceCount(&devices);
-  if (driver == 0 || error == cudaErrorNoDevice || (error == cudaSuccess && devices == 0))
-    return base::NotFound("no NVIDIA GPU was found: use --backend cpu");
-  if (error == cudaErrorInsufficientDriver)
-    return base::Unimplemented(
-        "the NVIDIA driver is for CUDA {}, older than the {} that this program was built with: "
-        "update it, or use --backend cpu",
-        VersionText(driver), VersionText(runtime));
-  LONGSPAN_RETURN_IF_CUDA(error, "look for GPUs");
-  return base::OkStatus();
-}
-
 }  // namespace
 
 bool CudaIsBuilt() { return true; }
 
 base::Result<const ops::Backend*> CudaBackend() {
-  static const base::Status found = FindGpu();
+  static const base::Status found = FindDevice();
   LONGSPAN_RETURN_IF_ERROR(found);
   static const CudaBackendImpl backend;
   return &backend;

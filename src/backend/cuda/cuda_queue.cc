@@ -5,6 +5,7 @@
 #include <string>
 
 #include "backend/cuda/cublas_lt.h"
+#include "backend/cuda/cuda_device.h"
 #include "backend/cuda/cuda_error.h"
 #include "backend/cuda/cuda_memory.h"
 
@@ -12,24 +13,6 @@ namespace longspan::backend::cuda {
 namespace {
 
 constexpr int64_t kDownloadBytes = int64_t{4} << 20;
-
-base::Status CheckDevice(int device) {
-  int devices = 0;
-  LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceCount(&devices), "look for GPUs");
-  if (device >= devices)
-    return base::InvalidArgument(
-        "a stage is to use GPU {} and there are {}: lower --pp-size or --base-gpu-id, or let "
-        "stages share GPUs with --gpu-id-step 0",
-        device, devices);
-  cudaDeviceProp properties{};
-  LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceProperties(&properties, device), "look at the GPU");
-  if (properties.major != 9 || properties.minor != 0)
-    return base::Unimplemented(
-        "GPU {} is a {} of compute capability {}.{}, and this program has kernels for Hopper's 9.0 "
-        "alone: use another GPU, or --backend cpu",
-        device, properties.name, properties.major, properties.minor);
-  return base::OkStatus();
-}
 
 }  // namespace
 

@@ -12,6 +12,7 @@ namespace {
 using tensor::DType;
 
 constexpr int kMaxParts = 32;  // of the keys, with few rows
+constexpr int kMergeThreads = 1024;
 
 // Candidates of a row that fit between two droppings.
 int64_t Capacity(int64_t top_k) {
@@ -180,6 +181,7 @@ __global__ void __launch_bounds__(kIndexThreads, 2)
         continue;
       }
       if (parts > 1) {
+        if (counts[row] > args.top_k) selector.Drop(row);
         if (threadIdx.x == 0)
           args.counts[static_cast<int64_t>(blockIdx.x) * kIndexRows + row] = counts[row];
         continue;
@@ -195,9 +197,9 @@ __global__ void __launch_bounds__(kIndexThreads, 2)
 }
 
 // The best of the parts' candidates. A block for every row of every tile.
-__global__ void __launch_bounds__(kIndexThreads)
+__global__ void __launch_bounds__(kMergeThreads)
     SelectOfPartsKernel(const __grid_constant__ SelectArgs args, int parts) {
-  __shared__ DropScratch<kIndexThreads> scratch;
+  __shared__ DropScratch<kMergeThreads> scratch;
   __shared__ int32_t ends[kMaxParts];
   const auto i = static_cast<int>(blockIdx.x);
   const auto row = static_cast<int>(blockIdx.y);
@@ -211,7 +213,7 @@ __global__ void __launch_bounds__(kIndexThreads)
   }
   __syncthreads();
   int32_t* selected = args.selected + (tile.row + row) * args.selected_stride;
-  KeepBest<kIndexThreads>(
+  KeepBest<kMergeThreads>(
       ends[parts - 1], args.top_k, scratch,
       [&](int32_t j) {
         int part = 0;
@@ -286,7 +288,7 @@ void IndexSelect(ExecutionContext& context, const ops::IndexSelectArgs& args) {
   }
   if (parts == 1) return;
   const dim3 rows(static_cast<unsigned>(tiles), kIndexRows);
-  SelectOfPartsKernel<<<rows, kIndexThreads, 0, StreamOf(context)>>>(select,
+  SelectOfPartsKernel<<<rows, kMergeThreads, 0, StreamOf(context)>>>(select,
                                                                      static_cast<int>(parts));
   NoteLaunch(context, "index_select");
 }

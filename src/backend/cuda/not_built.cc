@@ -1,8 +1,13 @@
+#include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
 
 namespace longspan::backend::cuda {
 
 bool CudaIsBuilt() { return false; }
+
+base::Result<double> MeasureCopyRate(tensor::Queue& /*queue*/) {
+  return base::Unimplemented("this program was built without CUDA");
+}
 
 base::Result<const ops::Backend*> CudaBackend() {
   return base::Unimplemented(

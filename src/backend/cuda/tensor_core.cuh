@@ -4,13 +4,10 @@
 
 #include <cstdint>
 
+#include "backend/cuda/barrier.cuh"
 #include "backend/cuda/element.cuh"
 
 namespace longspan::backend::cuda {
-
-__device__ inline uint32_t SharedAddress(const void* pointer) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
-}
 
 // 16 bytes, both sides aligned to that; zeros where not `valid` (`from` is not read then).
 __device__ inline void CopyAsync16(uint32_t to, const void* from, bool valid) {
