@@ -59,10 +59,13 @@ __device__ inline void FenceForMatrixUnit() {
 // 16 bytes, or zeros where `bytes` is 0, to a constant offset (in bytes) from the target, which
 // costs no instruction.
 template <int kOffset>
-__device__ inline void CopyUnit(uint32_t target, const void* source, int bytes) {
+__device__ inline void CopyUnitTo(uint32_t target, const void* source, int bytes) {
   asm volatile("cp.async.cg.shared.global [%0 + %3], [%1], 16, %2;" ::"r"(target), "l"(source),
                "r"(bytes), "n"(kOffset)
                : "memory");
+}
+__device__ inline void CopyUnit(uint32_t target, const void* source, bool valid) {
+  CopyUnitTo<0>(target, source, valid ? 16 : 0);
 }
 
 // One box of the matrix, from that column and row on; what is outside of it is zero.

@@ -1,10 +1,10 @@
 // Products on Hopper's matrix unit, for groups of rows of which only the device knows how many
 // there are.
 //
-// Blocks stay: each takes every so-manieth tile of all groups. One warpgroup brings tiles of 64
-// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by
-// cp.async, which can gather. The others multiply, 64 rows each, and write. A row's sums are over
-// its columns in steps of 16, in order, whichever tile it is in.
+// There is a block for every multiprocessor, and they deal out the tiles of all groups. One
+// warpgroup brings tiles of 64 columns into shared memory, kStages ahead: the weight's by the copy
+// engine, the rows' by cp.async, which can gather. The others multiply, 64 rows each, and write. A
+// row's sums are over its columns in steps of 16, in order, whichever tile it is in.
 #include <algorithm>
 
 #include "backend/cuda/barrier.cuh"
@@ -110,7 +110,7 @@ class RowUnits {
   template <int kUnit>
   __device__ void CopyFrom(int bytes, uint32_t target) {
     if constexpr (kUnit < kUnits) {
-      CopyUnit<kUnit * 16 * 128>(target, sources_[kUnit], kUnit < used_ ? bytes : 0);
+      CopyUnitTo<kUnit * 16 * 128>(target, sources_[kUnit], kUnit < used_ ? bytes : 0);
       sources_[kUnit] += kSwizzledColumns;
       CopyFrom<kUnit + 1>(bytes, target);
     }
@@ -126,7 +126,7 @@ class RowUnits {
 };
 
 template <int kRows, int kFeatures, int kGroups>
-__device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures> tiles,
+__device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures, kGroups> tiles,
                       const Stages<kRows, kFeatures>& stages) {
   using Shape = TileShape<kRows, kFeatures>;
   const Product& p = params.product;
@@ -244,8 +244,8 @@ __device__ void SyncMultipliers() {
   asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
 }
 
-template <int kRows, int kFeatures, typename Out>
-__device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures> tiles,
+template <int kRows, int kFeatures, typename Out, int kGroups>
+__device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures, kGroups> tiles,
                               const Stages<kRows, kFeatures>& stages) {
   using Shape = TileShape<kRows, kFeatures>;
   const int multiplier = threadIdx.x / kWarpgroup - 1;
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
   extern __shared__ uint8_t shared[];
   __shared__ uint64_t filled[Shape::kStages];
   __shared__ uint64_t free[Shape::kStages];
-  __shared__ int tile_begin[kGroups + 1];
+  __shared__ GroupBegins<kGroups> begins;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       // Every copying thread, and the one that calls the copy engine again.
@@ -300,9 +300,9 @@ __global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
     }
     FenceNewBarriers();
   }
-  if (threadIdx.x / 32 == 1) CountTiles<kRows>(params.product, params.groups, tile_begin);
+  if (threadIdx.x / 32 == 1) FindGroups<kRows>(params.product, params.groups, begins);
   __syncthreads();
-  const Tiles<kRows, kFeatures> tiles(params.product, params.groups, tile_begin);
+  const Tiles<kRows, kFeatures, kGroups> tiles(params.product, params.groups, begins);
   const Stages<kRows, kFeatures> stages = {(SharedAddress(shared) + 1023) / 1024 * 1024, filled,
                                            free};
   // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 *
