@@ -77,15 +77,16 @@ class RowUnits {
         unit_(static_cast<int>(threadIdx.x) % 8),
         first_row_(static_cast<int>(threadIdx.x) % kWarpgroup / 8) {}
 
-  // Reads which rows of x the next tile has. Those beyond the group's last row get its address, and
-  // are not read.
+  // Reads which rows of x the next tile has.
   __device__ void Look(const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       const int64_t row = tile.row + first_row_ + i * 16;
-      const int64_t place = tile.begin + min(row, tile.count - 1);
-      next_[i] = product_.source_rows == nullptr ? static_cast<int32_t>(place)
-                                                 : product_.source_rows[place];
+      const int64_t place = tile.begin + row;
+      next_[i] = 0;
+      if (row < tile.count)
+        next_[i] = product_.source_rows == nullptr ? static_cast<int32_t>(place)
+                                                   : product_.source_rows[place];
     }
     next_used_ = static_cast<int>((tile.count - tile.row - first_row_ + 15) / 16);
   }
@@ -110,7 +111,8 @@ class RowUnits {
   template <int kUnit>
   __device__ void CopyFrom(int bytes, uint32_t target) {
     if constexpr (kUnit < kUnits) {
-      CopyUnitTo<kUnit * 16 * 128>(target, sources_[kUnit], kUnit < used_ ? bytes : 0);
+      // Rows that the group has not keep what is there: it only gets into sums that nobody writes.
+      if (kUnit < used_) CopyUnitTo<kUnit * 16 * 128>(target, sources_[kUnit], bytes);
       sources_[kUnit] += kSwizzledColumns;
       CopyFrom<kUnit + 1>(bytes, target);
     }
