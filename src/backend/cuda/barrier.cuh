@@ -56,11 +56,16 @@ __device__ inline void FenceForMatrixUnit() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// 16 bytes, or zeros.
-__device__ inline void CopyUnit(uint32_t target, const void* source, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(target), "l"(source),
-               "r"(valid ? 16 : 0)
+// 16 bytes, or zeros where `bytes` is 0, to a constant offset (in bytes) from the target, which
+// costs no instruction.
+template <int kOffset>
+__device__ inline void CopyUnitTo(uint32_t target, const void* source, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0 + %3], [%1], 16, %2;" ::"r"(target), "l"(source),
+               "r"(bytes), "n"(kOffset)
                : "memory");
+}
+__device__ inline void CopyUnit(uint32_t target, const void* source, bool valid) {
+  CopyUnitTo<0>(target, source, valid ? 16 : 0);
 }
 
 // One box of the matrix, from that column and row on; what is outside of it is zero.

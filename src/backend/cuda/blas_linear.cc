@@ -123,7 +123,7 @@ class Plan {
 // of rows in a step.
 const Plan& PlanOf(cublasLtHandle_t handle, const Shape& shape) {
   static std::mutex mutex;
-  static std::map<Shape, Plan> plans;
+  static auto& plans = *new std::map<Shape, Plan>;
   const std::lock_guard lock(mutex);
   return plans.try_emplace(shape, handle, shape).first->second;
 }

@@ -97,7 +97,7 @@ void MultiplyPlainly(tensor::ExecutionContext& context, const Product& product,
                      std::span<const ops::PackedWeight* const> weights, ProductTypes types) {
   PlainProduct params{.weights = {}, .product = product};
   for (size_t i = 0; i < weights.size(); ++i) params.weights[i] = AsCuda(*weights[i]).data();
-  // Blocks take every so-manieth tile of their group's rows.
+  // Blocks of one group share its tiles of rows among them.
   const int64_t row_tiles = std::max<int64_t>(1, (product.rows + kTile - 1) / kTile);
   const int64_t most = product.begin == nullptr ? 4096 : 8;
   const dim3 grid(static_cast<unsigned>((product.features + kTile - 1) / kTile),

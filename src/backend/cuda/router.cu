@@ -106,71 +106,23 @@ __device__ void RouteSoftmax(const RouterRows& p, int64_t row, const RowScratch&
   }
 }
 
-// The same for at most 32 * kPerLane experts and 32 choices, in registers: lane l has experts l, l
-// + 32, ..., and afterwards choice l.
-template <int kPerLane>
-__device__ void RouteSoftmaxInRegisters(const RouterRows& p, int64_t row) {
-  constexpr uint32_t kTaken = 0;  // below the keys of all values
-  const float* logits = p.logits + row * p.logits_stride;
-  const int lane = threadIdx.x % 32;
-  uint32_t keys[kPerLane];
-#pragma unroll
-  for (int i = 0; i < kPerLane; ++i) {
-    const int expert = lane + 32 * i;
-    keys[i] = expert < p.experts ? KeyOf(Logit(logits[expert])) : kTaken;
+// The sum of a group's two largest claims, or its only one.
+__device__ double GroupClaim(const double* claims, int size) {
+  double best = kMinusInfinity;
+  double second = kMinusInfinity;
+  for (int i = 0; i < size; ++i) {
+    second = fmax(second, fmin(best, claims[i]));
+    best = fmax(best, claims[i]);
   }
-  double all = 0;
-  double largest = 0;
-  double chosen = 0;  // this lane's
-  int expert = 0;
-  for (int choice = 0; choice < p.choices; ++choice) {
-    uint32_t best = kTaken;
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i) best = max(best, keys[i]);
-    best = __reduce_max_sync(kWholeWarp, best);
-    if (choice == 0) {
-      largest = ValueOf(best);
-      if (!p.normalize) {
-#pragma unroll
-        for (int i = 0; i < kPerLane; ++i)
-          if (keys[i] != kTaken) all += exp(ValueOf(keys[i]) - largest);
-      }
-    }
-    unsigned index = ~0u;
-#pragma unroll
-    for (int i = kPerLane - 1; i >= 0; --i)
-      if (keys[i] == best) index = static_cast<unsigned>(lane + 32 * i);
-    index = __reduce_min_sync(kWholeWarp, index);
-#pragma unroll
-    for (int i = 0; i < kPerLane; ++i)
-      if (index == static_cast<unsigned>(lane + 32 * i)) keys[i] = kTaken;
-    if (lane == choice) {
-      expert = static_cast<int>(index);
-      chosen = ValueOf(best);
-    }
-  }
-  const bool has = lane < p.choices;
-  const double relative = has ? exp(chosen - largest) : 0.0;
-  const double sum = WarpSum(p.normalize ? relative : all);
-  if (!has) return;
-  p.ids[row * p.ids_stride + lane] = expert;
-  p.weights[row * p.weights_stride + lane] = static_cast<float>(relative / sum * p.scale);
+  return size == 1 ? best : best + second;
 }
 
 // Takes the experts of all groups but the best out of the choice.
 __device__ void KeepBestGroups(const RouterRows& p, const RowScratch& scratch) {
   const int lane = threadIdx.x % 32;
   const int size = p.experts / p.groups;
-  for (int group = lane; group < p.groups; group += 32) {
-    double best = kMinusInfinity;
-    double second = kMinusInfinity;
-    for (int i = 0; i < size; ++i) {
-      const double claim = scratch.values[group * size + i];
-      second = fmax(second, fmin(best, claim));
-      best = fmax(best, claim);
-    }
-    scratch.groups[group] = size == 1 ? best : best + second;
-  }
+  for (int group = lane; group < p.groups; group += 32)
+    scratch.groups[group] = GroupClaim(scratch.values + group * size, size);
   __syncwarp();
   Choices kept(scratch.groups, p.groups, scratch.taken);
   for (int i = 0; i < p.groups_kept; ++i) kept.TakeLargest();
@@ -202,20 +154,140 @@ __device__ void RouteSigmoid(const RouterRows& p, int64_t row, const RowScratch&
   }
 }
 
+// The largest of a warp.
+__device__ uint32_t WarpMax(uint32_t key) { return __reduce_max_sync(kWholeWarp, key); }
+__device__ uint64_t WarpMax(uint64_t key) {
+  const auto high = static_cast<uint32_t>(key >> 32);
+  const uint32_t best = WarpMax(high);
+  const uint32_t low = WarpMax(high == best ? static_cast<uint32_t>(key) : 0);
+  return static_cast<uint64_t>(best) << 32 | low;
+}
+
+// The keys of at most 32 * kPerLane elements in registers: lane l has l, l + 32, ...
+template <typename Key, int kPerLane>
+struct WarpKeys {
+  static constexpr Key kNone = 0;  // below the keys of all values
+  Key keys[kPerLane];
+
+  // Takes the largest out, ties to the lower index; every lane gets its key and index.
+  __device__ int TakeLargest(Key& largest) {
+    const int lane = threadIdx.x % 32;
+    Key own = kNone;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) own = max(own, keys[i]);
+    largest = WarpMax(own);
+    unsigned index = ~0u;
+#pragma unroll
+    for (int i = kPerLane - 1; i >= 0; --i)
+      if (keys[i] == largest) index = static_cast<unsigned>(lane + 32 * i);
+    index = __reduce_min_sync(kWholeWarp, index);
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (index == static_cast<unsigned>(lane + 32 * i)) keys[i] = kNone;
+    return static_cast<int>(index);
+  }
+};
+
+// RouteSoftmax for at most 32 * kPerLane experts and 32 choices, of which lane c has choice c.
+template <int kPerLane>
+__device__ void RouteSoftmaxInRegisters(const RouterRows& p, int64_t row) {
+  const float* logits = p.logits + row * p.logits_stride;
+  const int lane = threadIdx.x % 32;
+  WarpKeys<uint32_t, kPerLane> left;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int expert = lane + 32 * i;
+    left.keys[i] = expert < p.experts ? KeyOf(Logit(logits[expert])) : left.kNone;
+  }
+  const WarpKeys<uint32_t, kPerLane> all = left;
+  double largest = 0;
+  double chosen = 0;  // this lane's
+  int expert = 0;
+  for (int choice = 0; choice < p.choices; ++choice) {
+    uint32_t key = 0;
+    const int taken = left.TakeLargest(key);
+    if (choice == 0) largest = ValueOf(key);
+    if (lane == choice) {
+      expert = taken;
+      chosen = ValueOf(key);
+    }
+  }
+  const bool has = lane < p.choices;
+  const double relative = has ? exp(chosen - largest) : 0.0;
+  double sum = relative;
+  if (!p.normalize) {
+    sum = 0;
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i)
+      if (all.keys[i] != all.kNone) sum += exp(ValueOf(all.keys[i]) - largest);
+  }
+  sum = WarpSum(sum);
+  if (!has) return;
+  p.ids[row * p.ids_stride + lane] = expert;
+  p.weights[row * p.weights_stride + lane] = static_cast<float>(relative / sum * p.scale);
+}
+
+// RouteSigmoid for at most 32 * kPerLane experts, 32 groups and 32 choices.
+template <int kPerLane>
+__device__ void RouteSigmoidInRegisters(const RouterRows& p, int64_t row,
+                                        const RowScratch& scratch) {
+  const float* logits = p.logits + row * p.logits_stride;
+  const int lane = threadIdx.x % 32;
+  const int size = p.experts / p.groups;
+  for (int expert = lane; expert < p.experts; expert += 32)
+    scratch.values[expert] = Sigmoid(logits[expert]) + (p.bias == nullptr ? 0.0 : p.bias[expert]);
+  __syncwarp();
+  unsigned kept = ~0u;
+  if (p.groups_kept < p.groups) {
+    WarpKeys<uint64_t, 1> groups;
+    groups.keys[0] =
+        lane < p.groups ? KeyOf(GroupClaim(scratch.values + lane * size, size)) : groups.kNone;
+    kept = 0;
+    for (int i = 0; i < p.groups_kept; ++i) {
+      uint64_t key = 0;
+      kept |= 1u << groups.TakeLargest(key);
+    }
+  }
+  WarpKeys<uint64_t, kPerLane> left;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) {
+    const int expert = lane + 32 * i;
+    const bool offered = expert < p.experts && (kept >> (expert / size) & 1u) != 0;
+    left.keys[i] = offered ? KeyOf(scratch.values[expert]) : left.kNone;
+  }
+  int expert = 0;  // this lane's
+  for (int choice = 0; choice < p.choices; ++choice) {
+    uint64_t key = 0;
+    const int taken = left.TakeLargest(key);
+    if (lane == choice) expert = taken;
+  }
+  const double chosen = lane < p.choices ? Sigmoid(logits[expert]) : 0.0;
+  const double sum = WarpSum(chosen) + 1e-20;
+  if (lane >= p.choices) return;
+  const double factor = p.normalize ? p.scale / sum : p.scale;
+  p.ids[row * p.ids_stride + lane] = expert;
+  p.weights[row * p.weights_stride + lane] = static_cast<float>(chosen * factor);
+}
+
+// False where there are too many.
+template <int kPerLane>
+__device__ bool RouteInRegisters(const RouterRows& p, int64_t row, const RowScratch& scratch) {
+  if (p.choices > 32 || p.groups > 32 || p.experts > 32 * kPerLane) return false;
+  if (p.sigmoid)
+    RouteSigmoidInRegisters<kPerLane>(p, row, scratch);
+  else
+    RouteSoftmaxInRegisters<kPerLane>(p, row);
+  return true;
+}
+
 __global__ void __launch_bounds__(kWarps * 32) RouterKernel(const RouterRows p) {
   extern __shared__ uint8_t shared[];
   const int warp = threadIdx.x / 32;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + warp;
   if (row >= p.rows) return;
-  if (!p.sigmoid && p.choices <= 32 && p.experts <= 256) {
-    if (p.experts <= 128)
-      RouteSoftmaxInRegisters<4>(p, row);
-    else
-      RouteSoftmaxInRegisters<8>(p, row);
-    return;
-  }
   const RowScratch scratch(shared + warp * RowScratch::Bytes(p.experts, p.groups), p.experts,
                            p.groups);
+  if (RouteInRegisters<4>(p, row, scratch) || RouteInRegisters<8>(p, row, scratch)) return;
   if (p.sigmoid)
     RouteSigmoid(p, row, scratch);
   else

@@ -1,16 +1,17 @@
 // Products on Hopper's matrix unit, for groups of rows of which only the device knows how many
 // there are.
 //
-// Blocks stay: each takes every so-manieth tile of all groups. One warpgroup brings tiles of 64
-// columns into shared memory, kStages ahead: the weight's by the copy engine, the rows' by
-// cp.async, which can gather. The others multiply, 64 rows each, and write. A row's sums are over
-// its columns in steps of 16, in order, whichever tile it is in.
+// There is a block for every multiprocessor, and they deal out the tiles of all groups. One
+// warpgroup brings tiles of 64 columns into shared memory, kStages ahead: the weight's by the copy
+// engine, the rows' by cp.async, which can gather. The others multiply, 64 rows each, and write. A
+// row's sums are over its columns in steps of 16, in order, whichever tile it is in.
 #include <algorithm>
 
 #include "backend/cuda/barrier.cuh"
 #include "backend/cuda/device_types.cuh"
 #include "backend/cuda/packed_weight.h"
 #include "backend/cuda/product.h"
+#include "backend/cuda/product_tiles.cuh"
 #include "backend/cuda/stream.h"
 #include "backend/cuda/wgmma.cuh"
 
@@ -20,8 +21,6 @@ namespace {
 using tensor::DType;
 
 constexpr int kWarpgroup = 128;
-// Tiles of rows that share their features' weights in the L2 cache.
-constexpr int kBand = 16;
 
 template <int kGroups>
 struct MatrixProduct {
@@ -41,79 +40,6 @@ struct TileShape {
   static constexpr int kStages = 196608 / kStageBytes;
   static constexpr int kSharedBytes = kStages * kStageBytes + 1024;
 };
-
-struct Tile {
-  int group;
-  int64_t begin;  // of the group's rows
-  int64_t count;
-  int64_t row;      // first of the tile, in the group
-  int64_t feature;  // first of the tile
-};
-
-// The tiles that a block takes, in order.
-template <int kRows, int kFeatures>
-class Tiles {
- public:
-  __device__ Tiles(const Product& product, int groups, const int* tile_begin)
-      : product_(product),
-        groups_(groups),
-        tile_begin_(tile_begin),
-        across_(static_cast<int>((product.features + kFeatures - 1) / kFeatures)),
-        next_(blockIdx.x) {}
-
-  __device__ bool Next(Tile& tile) {
-    while (group_ < groups_ && next_ >= static_cast<int64_t>(tile_begin_[group_ + 1]) * across_)
-      ++group_;
-    if (group_ == groups_) return false;
-    const auto local =
-        static_cast<int>(next_ - static_cast<int64_t>(tile_begin_[group_]) * across_);
-    next_ += gridDim.x;
-    const int down = tile_begin_[group_ + 1] - tile_begin_[group_];
-    const int band = local / (kBand * across_);
-    const int height = min(kBand, down - band * kBand);
-    const int in_band = local - band * kBand * across_;
-    tile.group = group_;
-    tile.begin = product_.begin == nullptr ? 0 : product_.begin[group_];
-    tile.count =
-        product_.begin == nullptr ? product_.rows : product_.begin[group_ + 1] - tile.begin;
-    tile.row = static_cast<int64_t>(band * kBand + in_band % height) * kRows;
-    tile.feature = static_cast<int64_t>(in_band / height) * kFeatures;
-    return true;
-  }
-
- private:
-  const Product& product_;
-  const int groups_;
-  const int* tile_begin_;
-  const int across_;
-  int64_t next_;
-  int group_ = 0;
-};
-
-// tile_begin[g]: tiles of rows of all groups before g. By one warp.
-template <int kRows>
-__device__ void CountTiles(const Product& product, int groups, int* tile_begin) {
-  const int lane = threadIdx.x % 32;
-  int before = 0;
-  for (int first = 0; first < groups; first += 32) {
-    const int group = first + lane;
-    int tiles = 0;
-    if (group < groups) {
-      const int64_t rows =
-          product.begin == nullptr ? product.rows : product.begin[group + 1] - product.begin[group];
-      tiles = static_cast<int>((rows + kRows - 1) / kRows);
-    }
-    int sum = tiles;
-#pragma unroll
-    for (int offset = 1; offset < 32; offset *= 2) {
-      const int other = __shfl_up_sync(kWholeWarp, sum, offset);
-      if (lane >= offset) sum += other;
-    }
-    if (group < groups) tile_begin[group] = before + sum - tiles;
-    before += __shfl_sync(kWholeWarp, sum, 31);
-  }
-  if (lane == 0) tile_begin[groups] = before;
-}
 
 // A ring of stages: which one is next, and the parity of its barriers.
 template <int kStages>
@@ -140,8 +66,8 @@ struct Stages {
   __device__ uint32_t weight(int stage) const { return rows(stage) + Shape::kRowBytes; }
 };
 
-// Of one copying thread: a 16-byte unit, one of eight, in every 16th row of a tile.
-template <int kRows, int kFeatures>
+// What one copying thread copies of a tile's rows: a 16-byte unit, one of eight, in every 16th row.
+template <int kRows>
 class RowUnits {
  public:
   static constexpr int kUnits = kRows / 16;
@@ -151,59 +77,73 @@ class RowUnits {
         unit_(static_cast<int>(threadIdx.x) % 8),
         first_row_(static_cast<int>(threadIdx.x) % kWarpgroup / 8) {}
 
-  // Reads which rows of x the tile has; -1: none.
-  __device__ void Look(const Tile& tile, int32_t (&rows)[kUnits]) const {
+  // Reads which rows of x the next tile has.
+  __device__ void Look(const Tile& tile) {
 #pragma unroll
     for (int i = 0; i < kUnits; ++i) {
       const int64_t row = tile.row + first_row_ + i * 16;
-      const auto place = static_cast<int32_t>(tile.begin + row);
-      rows[i] = row >= tile.count                 ? -1
-                : product_.source_rows == nullptr ? place
-                                                  : product_.source_rows[place];
+      const int64_t place = tile.begin + row;
+      next_[i] = 0;
+      if (row < tile.count)
+        next_[i] = product_.source_rows == nullptr ? static_cast<int32_t>(place)
+                                                   : product_.source_rows[place];
     }
+    next_used_ = static_cast<int>((tile.count - tile.row - first_row_ + 15) / 16);
   }
 
-  // Begins to copy 64 columns of them.
-  __device__ void Copy(const Tile& tile, const int32_t (&rows)[kUnits], int column,
-                       uint32_t target) const {
+  // Takes the rows of the last Look.
+  __device__ void Take(const Tile& tile) {
     const auto* x = static_cast<const __nv_bfloat16*>(product_.x) +
-                    tile.group * product_.x_group_stride + column + unit_ * 8;
-    const bool inside = column + unit_ * 8 < product_.columns;
-    // Rows 16 apart are permuted alike.
-    target += SwizzledOffset(first_row_, unit_);
+                    tile.group * product_.x_group_stride + unit_ * 8;
 #pragma unroll
-    for (int i = 0; i < kUnits; ++i) {
-      const bool use = inside && rows[i] >= 0;
-      CopyUnit(target + i * 16 * 128, use ? x + rows[i] * product_.x_stride : x, use);
-    }
+    for (int i = 0; i < kUnits; ++i) sources_[i] = x + next_[i] * product_.x_stride;
+    used_ = next_used_;
+  }
+
+  // Begins to copy the next 64 columns, `column` on.
+  __device__ void Copy(int column, uint32_t target) {
+    const int bytes = column + unit_ * 8 < product_.columns ? 16 : 0;
+    CopyFrom<0>(bytes, target + SwizzledOffset(first_row_, unit_));
   }
 
  private:
+  // Rows 16 apart are permuted alike.
+  template <int kUnit>
+  __device__ void CopyFrom(int bytes, uint32_t target) {
+    if constexpr (kUnit < kUnits) {
+      // Rows that the group has not keep what is there: it only gets into sums that nobody writes.
+      if (kUnit < used_) CopyUnitTo<kUnit * 16 * 128>(target, sources_[kUnit], bytes);
+      sources_[kUnit] += kSwizzledColumns;
+      CopyFrom<kUnit + 1>(bytes, target);
+    }
+  }
+
   const Product& product_;
   const int unit_;
   const int first_row_;
+  int32_t next_[kUnits];
+  int next_used_ = 0;
+  const __nv_bfloat16* sources_[kUnits];
+  int used_ = 0;  // units of rows that the group has
 };
 
 template <int kRows, int kFeatures, int kGroups>
-__device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures> tiles,
+__device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatures, kGroups> tiles,
                       const Stages<kRows, kFeatures>& stages) {
   using Shape = TileShape<kRows, kFeatures>;
   const Product& p = params.product;
   const int steps = static_cast<int>((p.columns + kSwizzledColumns - 1) / kSwizzledColumns);
-  const RowUnits<kRows, kFeatures> units(p);
+  RowUnits<kRows> units(p);
   Ring<Shape::kStages> ring;
   Tile next;
-  int32_t next_rows[units.kUnits];
   bool has_next = tiles.Next(next);
-  if (has_next) units.Look(next, next_rows);
+  if (has_next) units.Look(next);
   while (has_next) {
     const Tile tile = next;
-    int32_t rows[units.kUnits];
-#pragma unroll
-    for (int i = 0; i < units.kUnits; ++i) rows[i] = next_rows[i];
+    units.Take(tile);
     // Early, so that no tile waits for them.
     has_next = tiles.Next(next);
-    if (has_next) units.Look(next, next_rows);
+    if (has_next) units.Look(next);
     for (int step = 0; step < steps; ++step, ring.Advance()) {
       const int column = step * kSwizzledColumns;
       uint64_t* filled = stages.filled + ring.stage;
@@ -215,7 +155,7 @@ __device__ void Bring(const MatrixProduct<kGroups>& params, Tiles<kRows, kFeatur
           CopyBox(stages.weight(ring.stage) + box * kSwizzledColumns * 2, params.maps + tile.group,
                   column, static_cast<int>(tile.feature) + box, filled);
       }
-      units.Copy(tile, rows, column, stages.rows(ring.stage));
+      units.Copy(column, stages.rows(ring.stage));
       ArriveAfterCopies(filled);
     }
   }
@@ -300,8 +240,14 @@ __device__ void Write(const Product& p, const Tile& tile, float (&sums)[kFeature
   }
 }
 
-template <int kRows, int kFeatures, typename Out>
-__device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures> tiles,
+// Of the multiplying warpgroups alone.
+template <int kThreads>
+__device__ void SyncMultipliers() {
+  asm volatile("bar.sync 1, %0;" ::"n"(kThreads) : "memory");
+}
+
+template <int kRows, int kFeatures, typename Out, int kGroups>
+__device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures, kGroups> tiles,
                               const Stages<kRows, kFeatures>& stages) {
   using Shape = TileShape<kRows, kFeatures>;
   const int multiplier = threadIdx.x / kWarpgroup - 1;
@@ -310,14 +256,8 @@ __device__ void MultiplyTiles(const Product& p, Tiles<kRows, kFeatures> tiles,
   Ring<Shape::kStages> ring;
   Tile tile;
   while (tiles.Next(tile)) {
-    if (tile.row + multiplier * 64 >= tile.count) {
-      // The others have the matrix unit for themselves.
-      for (int step = 0; step < steps; ++step, ring.Advance()) {
-        WaitFor(stages.filled + ring.stage, ring.parity);
-        if (leads) Arrive(stages.free + ring.stage);
-      }
-      continue;
-    }
+    // Side by side: one that is ahead holds up the stages that the other has yet to read.
+    if constexpr (Shape::kMultipliers > 1) SyncMultipliers<Shape::kMultipliers * kWarpgroup>();
     float sums[kFeatures / 2];
 #pragma unroll
     for (int i = 0; i < kFeatures / 2; ++i) sums[i] = 0.0f;
@@ -353,7 +293,7 @@ __global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
   extern __shared__ uint8_t shared[];
   __shared__ uint64_t filled[Shape::kStages];
   __shared__ uint64_t free[Shape::kStages];
-  __shared__ int tile_begin[kGroups + 1];
+  __shared__ GroupBegins<kGroups> begins;
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       // Every copying thread, and the one that calls the copy engine again.
@@ -362,9 +302,9 @@ __global__ void __launch_bounds__(TileShape<kRows, kFeatures>::kThreads, 1)
     }
     FenceNewBarriers();
   }
-  if (threadIdx.x / 32 == 1) CountTiles<kRows>(params.product, params.groups, tile_begin);
+  if (threadIdx.x / 32 == 1) FindGroups<kRows>(params.product, params.groups, begins);
   __syncthreads();
-  const Tiles<kRows, kFeatures> tiles(params.product, params.groups, tile_begin);
+  const Tiles<kRows, kFeatures, kGroups> tiles(params.product, params.groups, begins);
   const Stages<kRows, kFeatures> stages = {(SharedAddress(shared) + 1023) / 1024 * 1024, filled,
                                            free};
   // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 *
