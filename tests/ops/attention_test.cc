@@ -144,9 +144,11 @@ TEST_P(AttentionTest, SharpSoftmaxMatchesTheReference) {
 TEST_P(AttentionTest, AnyOrderOfSumsMatchesTheReference) {
   const Steps rows = {"long decoding rows and chunks",
                       {{1299, 1300}, {0, 1}, {40, 75}, {63, 64}, {2000, 2001}, {64, 65}}};
+  const Steps empty = {"as many rows as slices, one of them empty",
+                       {{640, 641}, {20, 20}, {400, 402}}};
   for (const Shape& shape : kShapes)
     for (const double scale : {1.0, 30.0})
-      for (const Steps* steps : {&rows, &AllSteps()[3]})
+      for (const Steps* steps : {&rows, &empty, &AllSteps()[3], &AllSteps()[4]})
         CompareAttention(GetParam(), shape, *steps, scale, /*deterministic=*/false);
 }
 

@@ -42,13 +42,16 @@ void Flash(ExecutionContext& context, const ops::AttentionArgs& args, const tens
                      .tables = DeviceTables::Of(args.tables),
                      .group = static_cast<int>(args.queries.size(1) / kv_heads),
                      .scale_log2 = ScaleLog2(args.scale)};
-  // The host knows a bound of every slice's rows, not which slices have but one. With
-  // `deterministic` one kernel computes them all, in one order of sums.
+  // The host does not know which slices have but one row, unless it is all of them. With
+  // `deterministic` one kernel computes everything, in one order of sums.
   const bool split = !context.deterministic;
-  if (split && (args.tables.slices > 1 || args.tables.rows == 1))
+  const int64_t rows = args.tables.rows;
+  const int64_t slices = args.tables.slices;
+  if (split && (slices > 1 || rows == 1))
     FlashDecode(context, flash, kv_heads, args.tables, scratch.data<float>());
+  if (split && rows == slices) return;
   flash.min_rows = split ? 2 : 1;
-  if (!split || args.tables.rows > 1) FlashAttention(context, flash, kv_heads, args.tables);
+  FlashAttention(context, flash, kv_heads, args.tables);
 }
 
 void Plain(ExecutionContext& context, const ops::AttentionArgs& args) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 
 #include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/cuda_device.h"
@@ -79,14 +78,17 @@ base::Status CudaQueue::StartDownload(const void* device, std::span<std::byte> h
   return first_error_;
 }
 
+// What the device was computing is lost, and often its context with it: new processes may do
+// better.
 void CudaQueue::Note(cudaError_t error, std::string_view what) {
   if (error != cudaSuccess && first_error_.ok())
-    first_error_ = ToStatus(error, "run '" + std::string(what) + "' on the GPU");
+    first_error_ = base::DataLoss("the GPU failed in '{}': {} ({})", what,
+                                  cudaGetErrorString(error), cudaGetErrorName(error));
 }
 
 void CudaQueue::Note(cublasStatus_t error, std::string_view what) {
   if (error != CUBLAS_STATUS_SUCCESS && first_error_.ok())
-    first_error_ = ToStatus(error, "run '" + std::string(what) + "' on the GPU");
+    first_error_ = base::DataLoss("the GPU failed in '{}': {}", what, cublasLtGetStatusName(error));
 }
 
 }  // namespace longspan::backend::cuda

@@ -1,5 +1,6 @@
 // Expanded latent attention: for every group of heads and block of positions the keys and values
-// are made, then attended to by all rows of the slice, whose sums go on from block to block.
+// are made, then attended to by all rows of the slice, whose sums go on from block to block. Blocks
+// are cut at fixed positions: a row's bits do not depend on the other rows.
 #include <algorithm>
 #include <numbers>
 

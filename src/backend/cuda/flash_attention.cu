@@ -276,8 +276,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const Memory<S> memory = {(SharedAddress(shared) + 1023) / 1024 * 1024, barriers};
   const int tiles = (block.key_end - args.first_key + S::kKeys - 1) / S::kKeys;
   const int warpgroup = static_cast<int>(threadIdx.x) / S::kWarpgroup;
-  // The multipliers get the registers that the copying warpgroup needs not: 56 + 2 * 224 of 3 *
-  // 168.
+  // The multipliers get registers that the copying warpgroup can spare: 72 and twice 216 are what
+  // three times 168 are.
   if (warpgroup == 0) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 72;");
     Bringer<S>{block, memory}.Run(tiles);

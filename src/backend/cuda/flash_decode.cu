@@ -32,8 +32,26 @@ int64_t Parts(int multiprocessors, int64_t slices, int64_t kv_heads, int64_t gro
 struct DecodeArgs {
   FlashArgs flash;
   int kv_heads;
-  float* parts;  // [slices, heads, gridDim.x, kPartExtra + kDim]; null where there is one part
+  bool all_rows;  // not only slices of one row
+  float* parts;   // [slices, heads, gridDim.x, kPartExtra + kDim]; null where there is one part
 };
+
+struct DecodeRow {
+  int32_t slice;  // -1: nothing to do
+  int32_t row;    // of the op
+};
+
+// Of slice `index`, or where all rows are computed (as many as there are slices) row `index`. By
+// whole warps.
+__device__ DecodeRow RowAt(const DecodeArgs& args, int32_t index) {
+  const DeviceTables& tables = args.flash.tables;
+  const int32_t row = tables.slice_row_begin[index] - *tables.first_row;
+  const bool single = tables.slice_row_begin[index + 1] - tables.slice_row_begin[index] == 1;
+  if (!args.all_rows) return {single ? index : -1, row};
+  if (single && row == index) return {index, row};
+  const QueryTile tile = FindTile(tables, index, 1, 1, 1);
+  return {tile.slice, tile.slice_row + tile.first};
+}
 
 // Keys of a part.
 struct Part {
@@ -95,11 +113,10 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int tid = static_cast<int>(threadIdx.x);
   const int warp = tid / 32;
   const int lane = tid % 32;
-  const auto slice = static_cast<int32_t>(blockIdx.z);
+  const auto [slice, row] = RowAt(decode, static_cast<int32_t>(blockIdx.z));
+  if (slice < 0) return;
   const int64_t head = blockIdx.y % decode.kv_heads;
   const int first_query = static_cast<int>(blockIdx.y) / decode.kv_heads * kQueries;
-  const int32_t row = tables.slice_row_begin[slice] - *tables.first_row;
-  if (tables.slice_row_begin[slice + 1] - tables.slice_row_begin[slice] != 1) return;
   const int32_t length = tables.positions[row] + 1;
   const int32_t keys = PartKeys(length, static_cast<int>(gridDim.x));
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * keys;
@@ -234,11 +251,11 @@ __global__ void __launch_bounds__(kThreads, 2)
             __float2bfloat16_rn(total / sum);
       continue;
     }
-    float* to =
-        decode.parts +
-        ((static_cast<int64_t>(slice) * decode.kv_heads * args.group + query_head) * gridDim.x +
-         blockIdx.x) *
-            kStride;
+    float* to = decode.parts +
+                ((static_cast<int64_t>(blockIdx.z) * decode.kv_heads * args.group + query_head) *
+                     gridDim.x +
+                 blockIdx.x) *
+                    kStride;
     if (column == 0) {
       to[0] = largest;
       to[1] = sum;
@@ -247,18 +264,17 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-// A block for every head of every slice of one row.
+// A block for every head of every row.
 template <int kDim>
 __global__ void MergeKernel(const __grid_constant__ DecodeArgs decode, int most_parts) {
   const FlashArgs& args = decode.flash;
   const DeviceTables& tables = args.tables;
-  const auto slice = static_cast<int32_t>(blockIdx.y);
-  const int32_t row = tables.slice_row_begin[slice] - *tables.first_row;
-  if (tables.slice_row_begin[slice + 1] - tables.slice_row_begin[slice] != 1) return;
+  const auto [slice, row] = RowAt(decode, static_cast<int32_t>(blockIdx.y));
+  if (slice < 0) return;
   const int32_t length = tables.positions[row] + 1;
   const int32_t keys = PartKeys(length, most_parts);
   constexpr int kStride = kPartExtra + kDim;
-  const int64_t index = static_cast<int64_t>(slice) * gridDim.x + blockIdx.x;
+  const int64_t index = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
   MergeParts(decode.parts + index * most_parts * kStride, (length + keys - 1) / keys, kStride,
              args.value_dim,
              args.out + row * args.out_row_stride + blockIdx.x * args.out_head_stride);
@@ -298,7 +314,8 @@ int64_t FlashDecodeWorkspaceBytes(int multiprocessors, int64_t heads, int64_t kv
 void FlashDecode(tensor::ExecutionContext& context, const FlashArgs& args, int64_t kv_heads,
                  const ops::StepTables& tables, float* scratch) {
   const int64_t parts = Parts(MultiprocessorsOf(context), tables.slices, kv_heads, args.group);
-  const DecodeArgs decode = {args, static_cast<int>(kv_heads), parts == 1 ? nullptr : scratch};
+  const DecodeArgs decode = {args, static_cast<int>(kv_heads), tables.rows == tables.slices,
+                             parts == 1 ? nullptr : scratch};
   if (PaddedDim(args.key_dim) == 64) return Launch<64>(context, decode, tables.slices, parts);
   Launch<128>(context, decode, tables.slices, parts);
 }

@@ -7,7 +7,8 @@
 
 namespace longspan::backend::cuda {
 
-// Slices of one row each; all others are left alone. Takes dimensions of heads up to 128 for keys
+// Slices of one row each; all others are left alone, unless there are as many rows as slices: then
+// all rows are computed. Takes dimensions of heads up to 128 for keys
 // and values alike. Where the parts of a context begin depends on the row's position and on the
 // number of slices and heads: a row's bits are not those of FlashAttention, nor the same in every
 // batch. `scratch` has FlashDecodeWorkspaceBytes.

@@ -1,4 +1,6 @@
-// Scores of the lightning indexer: a block's rows with a tile of keys.
+// Scores of the lightning indexer: a block's rows with a tile of keys. A score's bits do not depend
+// on the other rows nor on where tiles begin; on tensor cores heads are summed in pairs and fours,
+// not one after the other.
 #pragma once
 
 #include "backend/cuda/element.cuh"
