@@ -234,7 +234,10 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
   };
   LONGSPAN_ASSIGN_OR_RETURN(auto group, bring_up({0}, capacity, loading));
   capacity.max_total_tokens = group->info().capacity_tokens();
-  if (setup.on_gpu) LogMemory(group->info());
+  if (setup.on_gpu)
+    LogMemory(group->info());
+  else if (flags.backend == "auto" && HasGpuBackend())
+    base::Log("engine").info("computing on the CPU: {}", WhyNoGpu());
   const auto restart = [bring_up, capacity](plan::Epoch epoch) {
     return bring_up(epoch, capacity, {});
   };

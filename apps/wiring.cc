@@ -12,7 +12,6 @@
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/peer_memory.h"
 #include "backend/reference/reference_backend.h"
-#include "base/log.h"
 #include "comm/in_process/in_process.h"
 #include "comm/peer_copy/peer_link.h"
 #include "comm/shared_memory/shared_memory.h"
@@ -50,14 +49,17 @@ base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
 base::Result<const ops::Backend*> FindBackend(std::string_view name) {
   if (name == "reference") return &backend::reference::ReferenceBackend();
   if (name == "cuda") return backend::cuda::CudaBackend();
-  if (name == "auto" && backend::cuda::CudaIsBuilt()) {
-    auto cuda = backend::cuda::CudaBackend();
-    if (cuda.ok()) return cuda;
-    base::Log("engine").info("computing on the CPU: {}", cuda.status().message());
-  }
+  if (name == "auto" && WhyNoGpu().empty()) return backend::cuda::CudaBackend();
   if (name == "cpu" || name == "auto") return &backend::cpu::CpuBackend();
   return base::Unimplemented("the backend '{}' is not built: use cpu or reference", name);
 }
+
+std::string WhyNoGpu() {
+  const auto cuda = backend::cuda::CudaBackend();
+  return cuda.ok() ? std::string() : cuda.status().message();
+}
+
+bool HasGpuBackend() { return backend::cuda::CudaIsBuilt(); }
 
 base::Result<Ranks> StartRankThreads(const plan::PipelineShape& shape,
                                      const runtime::BackendFinder& find_backend) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -16,6 +17,11 @@ namespace longspan::apps {
 
 // The backend of that name; "auto" is the best that this machine has.
 base::Result<const ops::Backend*> FindBackend(std::string_view name);
+
+// Why "auto" takes no GPU; empty where it does.
+std::string WhyNoGpu();
+// Whether this program was built for GPUs at all.
+bool HasGpuBackend();
 
 // One rank per stage, connected in a row and back, and with looped stages in a ring: threads of
 // this process (tests may bring a backend of their own), or processes of this program.

@@ -15,8 +15,8 @@ namespace {
 using tensor::Bf16;
 using tensor::DType;
 
-static_assert(sizeof(TensorMap) == sizeof(CUtensorMap) &&
-              alignof(TensorMap) == alignof(CUtensorMap));
+static_assert(sizeof(TensorMap) == sizeof(CUtensorMap));
+static_assert(alignof(TensorMap) == alignof(CUtensorMap));
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 

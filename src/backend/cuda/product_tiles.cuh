@@ -43,12 +43,12 @@ class Tiles {
       ++group_;
     if (group_ == groups_) return false;
     const int first = begins_.tiles[group_];
-    const auto local = static_cast<int>(next_ - static_cast<int64_t>(first) * across_);
+    const int64_t local = next_ - static_cast<int64_t>(first) * across_;
     next_ += gridDim.x;
     const int down = begins_.tiles[group_ + 1] - first;
-    const int band = local / (kBand * across_);
+    const auto band = static_cast<int>(local / (int64_t{kBand} * across_));
     const int height = min(kBand, down - band * kBand);
-    const int in_band = local - band * kBand * across_;
+    const auto in_band = static_cast<int>(local - static_cast<int64_t>(band) * kBand * across_);
     const bool uniform = product_.begin == nullptr;
     tile.group = group_;
     tile.begin = uniform ? 0 : begins_.rows[group_];

@@ -80,10 +80,10 @@ struct SampleRows {
   }
 };
 
-// Blocks: (part, row).
+// Blocks: (row, part).
 __global__ void __launch_bounds__(kThreads) ReadLogitsKernel(const SampleRows p) {
-  const int64_t row = blockIdx.y;
-  const int64_t first = blockIdx.x * kPartTokens;
+  const int64_t row = blockIdx.x;
+  const int64_t first = blockIdx.y * kPartTokens;
   const int64_t end = min(first + kPartTokens, p.vocab);
   const bool needs_scores = p.temperature[row] != 0.0f || p.has_history(row);
   const double divisor = p.divisor(row);
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) ReadLogitsKernel(const SampleRows p)
   best = BestOfBlock<kThreads>(best);
   sum = MergeLogSums<kThreads>(sum);
   if (threadIdx.x == 0)
-    p.part_logits[row * p.parts + blockIdx.x] = {sum.sum, sum.largest, best.index};
+    p.part_logits[row * p.parts + blockIdx.y] = {sum.sum, sum.largest, best.index};
 }
 
 __device__ void ApplyPenalties(const SampleRows& p, int64_t row) {
@@ -246,17 +246,17 @@ __device__ float RoughNoise(uint64_t bits) {
   return -logf(exponential);
 }
 
-// Blocks: (part, row). The Gumbel-max rule (ops/sample.h).
+// Blocks: (row, part). The Gumbel-max rule (ops/sample.h).
 __global__ void __launch_bounds__(kThreads) DrawKernel(const SampleRows p) {
   constexpr double kRoughError = 1e-3;  // far above that of RoughNoise
-  const int64_t row = blockIdx.y;
+  const int64_t row = blockIdx.x;
   const RowChoice choice = p.choices[row];
   if (choice.token >= 0) return;
   const auto seed = static_cast<uint64_t>(p.seed[row]);
   const auto position = static_cast<uint64_t>(p.position[row]);
   const double min_p = p.min_p[row];
   const double* scores = p.scores + row * p.vocab;
-  const int64_t first = blockIdx.x * kPartTokens;
+  const int64_t first = blockIdx.y * kPartTokens;
   const int64_t end = min(first + kPartTokens, p.vocab);
   Best<double> best;
   for (int64_t token = first + threadIdx.x; token < end; token += kThreads) {
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kThreads) DrawKernel(const SampleRows p) {
               static_cast<int32_t>(token));
   }
   best = BestOfBlock<kThreads>(best);
-  if (threadIdx.x == 0) p.part_draws[row * p.parts + blockIdx.x] = {best.value, best.index};
+  if (threadIdx.x == 0) p.part_draws[row * p.parts + blockIdx.y] = {best.value, best.index};
 }
 
 // A warp for every row.
@@ -343,7 +343,7 @@ void Sample(ExecutionContext& context, const ops::SampleArgs& args) {
   take(p.choices, rows);
   const cudaStream_t stream = StreamOf(context);
   const auto blocks = static_cast<unsigned>(rows);
-  const dim3 part_blocks(static_cast<unsigned>(parts), blocks);
+  const dim3 part_blocks(blocks, static_cast<unsigned>(parts));
   ReadLogitsKernel<<<part_blocks, kThreads, 0, stream>>>(p);
   ChooseKernel<<<blocks, kSelectThreads, 0, stream>>>(p);
   DrawKernel<<<part_blocks, kThreads, 0, stream>>>(p);

@@ -327,9 +327,10 @@ void Launch(tensor::ExecutionContext& context, const Product& product,
   params.groups = static_cast<int>(weights.size());
   for (size_t i = 0; i < weights.size(); ++i) params.maps[i] = AsCuda(*weights[i]).map();
   const auto kernel = TensorProductKernel<kRows, kFeatures, Out, kGroups>;
-  static const cudaError_t allowed = cudaFuncSetAttribute(
-      kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes);
-  QueueOf(context).Note(allowed, "product");
+  // Of the current device alone, so every time.
+  QueueOf(context).Note(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                             Shape::kSharedBytes),
+                        "product");
   kernel<<<MultiprocessorsOf(context), Shape::kThreads, Shape::kSharedBytes, StreamOf(context)>>>(
       params);
 }
