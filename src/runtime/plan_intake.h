@@ -8,8 +8,8 @@
 
 #include "base/result.h"
 #include "plan/pipeline_schedule.h"
-#include "runtime/rank_config.h"
 #include "runtime/plan_source.h"
+#include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
 #include "runtime/stage.h"
 
