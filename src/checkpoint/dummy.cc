@@ -6,6 +6,8 @@
 #include <map>
 #include <numbers>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -62,7 +64,9 @@ const std::array<float, kTableSize>& StandardNormal() {
 struct Distribution {
   float mean = 0;
   float deviation = 0;
-  friend auto operator<=>(const Distribution&, const Distribution&) = default;
+  friend bool operator<(const Distribution& a, const Distribution& b) {
+    return std::tie(a.mean, a.deviation) < std::tie(b.mean, b.deviation);
+  }
 };
 
 Distribution DistributionOf(std::string_view name, int64_t columns) {
