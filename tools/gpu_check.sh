@@ -57,24 +57,25 @@ tests() {
   fi
 }
 
-# The op suite under a tool of compute-sanitizer; one that does not come to its end has found nothing so far.
+# The op suite under a tool of compute-sanitizer; one that does not come to its end has found nothing so far. What
+# racecheck says of cuBLASLt's own kernels (nvjet...), which order their copies by barriers that it does not follow, is
+# not ours.
 sanitized() {
-  local tool=$1 limit=$2 filter=$3 code
+  local tool=$1 limit=$2 filter=$3 found
   if ! command -v compute-sanitizer >/dev/null; then
     row "$tool" "no compute-sanitizer here"
     return
   fi
-  part "$tool" "$limit" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-    "$build/tests/ops_suite" --gtest_filter="$filter"
-  code=$?
-  if ((code == 124)) && ! grep -aqE '^=+ (Error|Warning|Invalid)|hazard' "$out/$tool.log"; then
-    row "$tool" "nothing in $(grep -ac '       OK \]' "$out/$tool.log") tests, then out of time"
-  elif ((code == 0)); then
-    row "$tool" "$(grep -a 'PASSED' "$out/$tool.log" | tail -1) $(grep -a 'ERROR SUMMARY\|RACECHECK SUMMARY' "$out/$tool.log" | tail -1)"
-  else
+  part "$tool" "$limit" compute-sanitizer --tool "$tool" "$build/tests/ops_suite" --gtest_filter="$filter"
+  found=$(grep -aE '^=+ (Error|Warning|Invalid)|\[  FAILED' "$out/$tool.log" | grep -avc nvjet)
+  if ((found > 0)) || ! grep -aq '       OK \]' "$out/$tool.log"; then
     failed=1
-    row "$tool" "FAILED: exit $code"
+    row "$tool" "FAILED: $found findings"
     grep -a -m 12 -E '^=|FAILED' "$out/$tool.log"
+  elif grep -aq 'PASSED' "$out/$tool.log"; then
+    row "$tool" "no findings; $(grep -a 'PASSED' "$out/$tool.log" | tail -1)"
+  else
+    row "$tool" "no findings in $(grep -ac '       OK \]' "$out/$tool.log") tests, then out of time"
   fi
 }
 
