@@ -103,12 +103,17 @@ const char* cublasLtGetStatusName(cublasStatus_t status) {
   return function == nullptr ? "cuBLASLt is not loaded" : function(status);
 }
 
+// Under names of our own, which the assembler writes as the library's.
 #define LONGSPAN_FORWARD(name, parameters, arguments)                                             \
-  cublasStatus_t name parameters {                                                                \
+  cublasStatus_t Forward_##name parameters __asm__(#name);                                        \
+  cublasStatus_t Forward_##name parameters {                                                      \
     LONGSPAN_CHECK(longspan::backend::cuda::functions.name != nullptr, "cuBLASLt is not loaded"); \
     return longspan::backend::cuda::functions.name arguments;                                     \
   }
+// As many parameters as the library's functions have.
+// NOLINTBEGIN(readability-function-size,readability-identifier-naming)
 LONGSPAN_CUBLASLT_FUNCTIONS(LONGSPAN_FORWARD)
+// NOLINTEND(readability-function-size,readability-identifier-naming)
 #undef LONGSPAN_FORWARD
 
 }  // extern "C"
