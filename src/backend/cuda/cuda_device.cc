@@ -32,7 +32,7 @@ base::Status FindDevice() {
         "update it, or use --backend cpu",
         VersionText(driver), VersionText(runtime));
   LONGSPAN_RETURN_IF_CUDA(error, "look for GPUs");
-  const base::Status first = CheckDevice(0);
+  base::Status first = CheckDevice(0);
   for (int device = 1; device < devices; ++device)
     if (CheckDevice(device).ok()) return base::OkStatus();
   return first;

@@ -92,7 +92,7 @@ class CudaPeerMemory : public comm::PeerMemory {
     std::memcpy(&place, bytes.data(), sizeof(place));
     auto copy = Start(data, place);
     if (!copy.ok()) return comm::Transfer::Done(copy.status());
-    const comm::Transfer transfer = copy->source.transfer();
+    comm::Transfer transfer = copy->source.transfer();
     {
       const std::lock_guard lock(mutex_);
       copies_.push_back(std::move(*copy));

@@ -74,7 +74,7 @@ class PeerLink : public Link {
   Transfer Send(uint64_t number, std::span<const std::byte> data) override {
     const auto posted = std::make_shared<PostedSend>();
     posted->data = data;
-    const Transfer transfer = posted->source.transfer();
+    Transfer transfer = posted->source.transfer();
     if (!Post(sends_, number, posted)) {
       posted->source.Complete(ClosedHere());
       return transfer;
@@ -89,7 +89,7 @@ class PeerLink : public Link {
   Transfer Receive(uint64_t number, std::span<std::byte> buffer) override {
     const auto posted = std::make_shared<PostedReceive>();
     posted->place.size = buffer.size();
-    const Transfer transfer = posted->source.transfer();
+    Transfer transfer = posted->source.transfer();
     if (!Post(receives_, number, posted)) {
       posted->source.Complete(ClosedHere());
       return transfer;
