@@ -38,7 +38,7 @@ uint64_t AnswerNumber(uint64_t number) { return 2 * number + 1; }
 constexpr uint64_t kClosingNumber = UINT64_MAX;
 constexpr uint64_t kQuietNumber = UINT64_MAX - 1;
 // A copy takes milliseconds, whatever its process does; who does not answer by then begins none.
-constexpr std::chrono::milliseconds kQuietWithin(200);
+constexpr std::chrono::milliseconds kQuietWithin(500);
 
 class PeerLink : public Link {
  public:
@@ -47,8 +47,11 @@ class PeerLink : public Link {
     inner_->Receive(kClosingNumber, BytesOf(peer_closing_byte_))
         .OnDone(Then([this](const base::Status& status) {
           if (!status.ok()) return;
+          std::unique_lock lock(mutex_);
           peer_closing_ = true;
-          if (copying_ == 0) TellQuiet();
+          const bool quiet = copying_ == 0;
+          lock.unlock();
+          if (quiet) TellQuiet();
         }));
     inner_->Receive(kQuietNumber, BytesOf(peer_quiet_byte_))
         .OnDone(Then([this](const base::Status& /*status*/) {
@@ -114,6 +117,8 @@ class PeerLink : public Link {
     lock.unlock();
     if (first) inner_->Send(kClosingNumber, BytesOf(closing_byte_));
     lock.lock();
+    // A closed connection tells the peer that nothing is copied any more.
+    changed_.wait(lock, [&] { return copying_ == 0; });
     changed_.wait_for(lock, kQuietWithin, [&] { return peer_quiet_; });
     lock.unlock();
     inner_->Close();
@@ -169,14 +174,31 @@ class PeerLink : public Link {
     posted->answer.size = posted->data.size();
     if (posted->place.size != posted->data.size())
       return Reply(number, posted, SizesDiffer(number, posted->data.size(), posted->place.size));
-    if (peer_closing_) return End(sends_, number, posted->source, ClosedByPeer());
-    ++copying_;
+    if (!BeginCopy())
+      return End(sends_, number, posted->source, peer_closing_ ? ClosedByPeer() : ClosedHere());
     memory_.Copy(posted->data, posted->place.place)
         .OnDone(Then([this, number, posted](const base::Status& copied) {
-          if (--copying_ == 0 && peer_closing_) TellQuiet();
+          EndCopy();
           posted->answer.copied = copied.ok() ? 1 : 0;
           Reply(number, posted, copied);
         }));
+  }
+
+  // False once either end closes.
+  bool BeginCopy() {
+    const std::lock_guard lock(mutex_);
+    if (closed_ || peer_closing_) return false;
+    ++copying_;
+    return true;
+  }
+
+  void EndCopy() {
+    std::unique_lock lock(mutex_);
+    --copying_;
+    const bool quiet = copying_ == 0 && peer_closing_;
+    changed_.notify_all();
+    lock.unlock();
+    if (quiet) TellQuiet();
   }
 
   void TellQuiet() { inner_->Send(kQuietNumber, BytesOf(quiet_byte_)); }
@@ -236,9 +258,8 @@ class PeerLink : public Link {
   bool peer_quiet_ = false;
   bool closed_ = false;
   bool ending_ = false;
-  // Of the thread alone.
   int copying_ = 0;
-  bool peer_closing_ = false;
+  bool peer_closing_ = false;  // written by the thread alone
   std::byte closing_byte_{}, quiet_byte_{}, peer_closing_byte_{}, peer_quiet_byte_{};
   std::thread thread_;  // the last: it uses the others
 };

@@ -17,7 +17,7 @@ namespace longspan::comm {
 // transfer's end may not call a link.
 //
 // Close() asks the peer to begin no more copies and waits until it has none under way, so that the
-// memory of buffers may be freed then; a peer that does not answer within 200 ms hangs and begins
+// memory of buffers may be freed then; a peer that does not answer within 500 ms hangs and begins
 // none.
 std::unique_ptr<Link> CreatePeerLink(std::unique_ptr<Link> inner, PeerMemory& memory);
 
