@@ -152,8 +152,8 @@ base::Status StageGroup::CollectAllocated() {
 base::Status StageGroup::Submit(const plan::StepPlan& plan) {
   const Frame frame = EncodePlan(plan);
   monitor_->OnSubmit();
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const base::Status status = ranks_[rank]->SendPlan(frame);
+  for (const auto& rank : ranks_) {
+    const base::Status status = rank->SendPlan(frame);
     // Of ranks that share a log any may be lost: their channels tell.
     if (!status.ok()) return RankFailure(std::nullopt, status);
   }
