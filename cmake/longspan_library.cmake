@@ -26,12 +26,12 @@ endfunction()
 add_custom_target(fast_tests)
 add_custom_target(threaded_tests)
 
-# longspan_test(NAME [ONE_THREAD] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
+# longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
 # A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
 # (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run. ONE_THREAD: no
-# code is tested here that threads share, or others test it with more of them.
+# code is tested here that threads share, or others test it with more of them. RUN_SERIAL: no other test runs beside.
 function(longspan_test name)
-  cmake_parse_arguments(ARG "ONE_THREAD" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;RUN_SERIAL" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -52,5 +52,5 @@ function(longspan_test name)
     endif()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_RUN_SERIAL})
 endfunction()
