@@ -8,6 +8,7 @@
 #include "backend/cuda/cuda_queue.h"
 #include "backend/cuda/packed_weight.h"
 #include "backend/cuda/step_graphs.h"
+#include "ops/check_backend.h"
 
 namespace longspan::backend::cuda {
 namespace {
@@ -39,24 +40,13 @@ constexpr ops::OpTable kOps = {
     .top_logprobs = TopLogprobs,
 };
 
-bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
-
 class CudaBackendImpl : public ops::Backend, public ops::RecordingBackend {
  public:
   std::string_view name() const override { return "cuda"; }
   const ops::OpTable& ops() const override { return kOps; }
 
   base::Status CheckTypes(DType compute, DType kv_cache) const override {
-    if (!IsSupportedType(compute))
-      return base::Unimplemented(
-          "the cuda backend computes in f32 or bf16, not {}: use --dtype f32 or bf16",
-          tensor::DTypeName(compute));
-    if (!IsSupportedType(kv_cache))
-      return base::Unimplemented(
-          "the cuda backend has a KV cache of f32 or bf16, not {}: use --kv-cache-dtype f32 or "
-          "bf16",
-          tensor::DTypeName(kv_cache));
-    return base::OkStatus();
+    return ops::CheckFloatTypes(name(), compute, kv_cache);
   }
 
   base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(
