@@ -63,7 +63,7 @@ class PeerLink : public Link {
 
   ~PeerLink() override {
     Close();
-    inner_.reset();  // joins whatever may still call Enqueue
+    inner_.reset();  // joins the threads that end its transfers
     {
       const std::lock_guard lock(mutex_);
       ending_ = true;
