@@ -95,7 +95,7 @@ std::vector<PlanSize> Engine::Uncommitted() const {
 
 base::Status Engine::FillWindow() {
   const int most = runtime::PlansInFlight(group_->stages(), group_->loops());
-  while (MayFollow(Uncommitted(), most)) {
+  while (MayFollow(Uncommitted(), scheduler_.step_time(), most)) {
     LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return sender_->Pause(static_cast<int>(Uncommitted().size()));

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/plan_window.h"
+
 namespace longspan::engine {
 namespace {
 
@@ -160,13 +162,8 @@ void Scheduler::OnComputed(const plan::StepPlan& plan) {
 }
 
 void Scheduler::OnMeasured(const plan::StepPlan& plan, double seconds) {
-  plan::StepWork work;
-  bool has_chunk = false;
-  for (const plan::Slice& slice : plan.slices) {
-    work.Add(slice.begin, slice.end());
-    has_chunk = has_chunk || slice.tokens.size() > 1;
-  }
-  if (has_chunk) chunks_.OnMeasured(work, seconds);
+  const PlanSize size = SizeOf(plan);
+  if (size.has_chunk) chunks_.OnMeasured(size.work, seconds);
 }
 
 Sequence* Scheduler::Find(plan::SequenceId id) {

@@ -75,6 +75,7 @@ class Scheduler {
   void RecomputeAll();
 
   bool idle() const { return queue_.empty() && running_.empty(); }
+  const plan::StepTimeModel& step_time() const { return chunks_.time(); }
   const PageLedger& pages() const { return pages_; }
   int64_t preemptions() const { return preemptions_; }
   std::vector<plan::SequenceId> Ids() const;

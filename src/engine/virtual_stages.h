@@ -99,7 +99,7 @@ class VirtualStages {
   bool MayFill() const {
     std::vector<PlanSize> uncommitted;
     for (const InFlight& step : in_flight_) uncommitted.push_back(SizeOf(step.plan));
-    return MayFollow(uncommitted, setup_.stages + 1);
+    return MayFollow(uncommitted, scheduler_.step_time(), setup_.stages + 1);
   }
 
   void Fill() {
