@@ -9,6 +9,7 @@
 #include "apps/bench_flops.h"
 #include "apps/bench_run.h"
 #include "apps/bench_table.h"
+#include "apps/resident_memory.h"
 
 namespace longspan::apps {
 namespace {
@@ -20,6 +21,7 @@ struct PrefillFlags {
   std::vector<int64_t> prompt_lengths = {512, 2048, 8192};
   std::vector<int64_t> depths = {0};
   int repeat = 3;
+  int memory_samples = 0;
   bool json = false;
 };
 
@@ -35,6 +37,7 @@ struct PrefillRow {
   double peak_rss_mib = 0;
   int64_t kv_bytes_per_token = 0;
   int64_t workspace_bytes = 0;
+  std::vector<MemorySample> memory;  // of the first repeat
 
   double first_token_s() const { return static_cast<double>(prompt_length) / tokens_per_s.median; }
   double peak() const { return (peak_before + peak_after) / 2; }
@@ -51,19 +54,23 @@ double Peak(const EngineSetup& setup, int threads) {
 // Repeats after a warm-up of one chunk, which wakes the caches and touches the first pages.
 base::Status MeasureRuns(const PrefillFlags& flags, const EngineSetup& setup,
                          engine::Engine& engine, PrefillRow& row) {
-  const auto run = [&](int64_t tokens, uint64_t stream) {
-    return RunPrefill(engine, {BenchRequest(engine, row.depth, tokens, stream)});
+  const auto run = [&](int64_t tokens, uint64_t stream, const StepObserver& observer = {}) {
+    return RunPrefill(engine, {BenchRequest(engine, row.depth, tokens, stream)}, observer);
   };
+  MemoryCourse memory(row.prompt_length, flags.memory_samples,
+                      engine.group_info().kv_bytes_per_token());
   LONGSPAN_RETURN_IF_ERROR(run(std::min(row.prompt_length, setup.chunk_tokens), 0).status());
   std::vector<double> rates;
   for (int repeat = 0; repeat < flags.repeat; ++repeat) {
     LONGSPAN_ASSIGN_OR_RETURN(const PrefillRun result,
-                              run(row.prompt_length, static_cast<uint64_t>(repeat) + 1));
+                              run(row.prompt_length, static_cast<uint64_t>(repeat) + 1,
+                                  [&](const engine::StepRecord& step) { memory.Add(step); }));
     rates.push_back(static_cast<double>(row.prompt_length) / result.seconds);
     // The thread of a stage on a GPU sleeps while that computes.
     if (!setup.on_gpu) row.cpu_share = std::min(row.cpu_share, result.report.cpu_share());
   }
   row.tokens_per_s = SpreadOf(std::move(rates));
+  row.memory = memory.samples();
   return base::OkStatus();
 }
 
@@ -96,7 +103,17 @@ ordered_json OrNull(double value) {
   return value;
 }
 
+ordered_json ToJson(const MemorySample& sample) {
+  return {{"tokens", sample.tokens},
+          {"seconds", sample.seconds},
+          {"rss_mib", sample.rss_mib},
+          {"kv_mib", sample.kv_mib},
+          {"rest_mib", sample.rest_mib()}};
+}
+
 ordered_json ToJson(const PrefillRow& row) {
+  ordered_json memory = ordered_json::array();
+  for (const MemorySample& sample : row.memory) memory.push_back(ToJson(sample));
   return {{"prompt_len", row.prompt_length},
           {"depth", row.depth},
           {"threads", row.threads},
@@ -112,6 +129,7 @@ ordered_json ToJson(const PrefillRow& row) {
           {"peak_rss_mib", row.peak_rss_mib},
           {"kv_bytes_per_token", row.kv_bytes_per_token},
           {"workspace_bytes", row.workspace_bytes},
+          {"memory", std::move(memory)},
           {"cpu_share", row.cpu_share},
           {"busy", row.busy()}};
 }
@@ -148,7 +166,28 @@ void PrintTable(const std::vector<PrefillRow>& rows) {
   fmt::print("{}", table.ToText());
 }
 
+// Of every row that has samples, behind the table.
+void PrintMemory(const std::vector<PrefillRow>& rows) {
+  for (const PrefillRow& row : rows) {
+    if (row.memory.empty()) continue;
+    BenchTable table({{"computed", "tokens"},
+                      {"after", "s"},
+                      {"memory", "MiB RSS"},
+                      {"KV", "MiB"},
+                      {"rest", "MiB"}});
+    for (const MemorySample& sample : row.memory)
+      table.AddRow({WithThousands(static_cast<double>(sample.tokens)),
+                    fmt::format("{:.1f}", sample.seconds), fmt::format("{:.1f}", sample.rss_mib),
+                    fmt::format("{:.1f}", sample.kv_mib), fmt::format("{:.1f}", sample.rest_mib())},
+                   "");
+    fmt::print("\n{}", table.ToText());
+  }
+}
+
 CommandResult BenchPrefill(const PrefillFlags& flags) {
+  if (flags.memory_samples > 0 && flags.depths != std::vector<int64_t>{0})
+    return CommandResult::Usage(base::InvalidArgument(
+        "--memory-samples follows prompts that are computed from their start: leave --depth out"));
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
   const auto setup = ResolveSetup(flags.engine);
   if (!setup.ok()) return setup.status();
@@ -166,6 +205,7 @@ CommandResult BenchPrefill(const PrefillFlags& flags) {
     fmt::print("{}\n", ordered_json{{"rows", std::move(list)}}.dump());
   } else {
     PrintTable(rows);
+    PrintMemory(rows);
   }
   return {};
 }
@@ -192,6 +232,12 @@ void AddBenchPrefill(CLI::App& bench, Command& selected) {
       ->group("Measurement");
   command->add_option("--repeat", flags->repeat, "runs per row, after a warm-up; the median counts")
       ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->group("Measurement");
+  command
+      ->add_option("--memory-samples", flags->memory_samples,
+                   "samples of resident memory over each prompt, at equal parts of it")
+      ->check(CLI::Range(0, 1000))
       ->capture_default_str()
       ->group("Measurement");
   command->add_flag("--json", flags->json, "one JSON object on the standard output")

@@ -2,12 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <malloc.h>
 #include <thread>
-
-#include <fmt/format.h>
 
 #include "base/clock.h"
 #include "base/mix_bits.h"
@@ -28,26 +23,6 @@ class FirstTokenSink : public engine::OutputSink {
  private:
   size_t finished_ = 0;
 };
-
-// This process and its direct children.
-std::vector<std::string> ProcessFolders() {
-  std::vector<std::string> folders = {"/proc/self"};
-  std::error_code error;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
-    std::ifstream children(task.path() / "children");
-    for (int64_t child = 0; children >> child;) folders.push_back(fmt::format("/proc/{}", child));
-  }
-  return folders;
-}
-
-double PeakRssMibOf(const std::string& process) {
-  std::ifstream status(process + "/status");
-  for (std::string line; std::getline(status, line);) {
-    double kib = 0;
-    if (std::sscanf(line.c_str(), "VmHWM: %lf kB", &kib) == 1) return kib / 1024;
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -80,10 +55,14 @@ engine::Request BenchRequest(const engine::Engine& engine, int64_t depth, int64_
           .synthetic_prefix = depth};
 }
 
-base::Result<PrefillRun> RunPrefill(engine::Engine& engine, std::vector<engine::Request> requests) {
+base::Result<PrefillRun> RunPrefill(engine::Engine& engine, std::vector<engine::Request> requests,
+                                    const StepObserver& observer) {
   PrefillRun run{.report = PipelineReport(engine.group_info().ranks.size())};
   FirstTokenSink sink;
-  engine.set_step_observer([&](const engine::StepRecord& step) { run.report.Add(step); });
+  engine.set_step_observer([&](const engine::StepRecord& step) {
+    run.report.Add(step);
+    if (observer) observer(step);
+  });
   const size_t count = requests.size();
   const base::Clock& clock = base::SteadyClock();
   const auto begin = clock.Now();
@@ -112,18 +91,6 @@ PeakGflops MeasurePeakOf(int threads) {
 
 bool PeakMoved(double before, double after) {
   return std::abs(before - after) > kMostPeakChange * std::min(before, after);
-}
-
-double PeakRssMib() {
-  double mib = 0;
-  for (const std::string& process : ProcessFolders()) mib += PeakRssMibOf(process);
-  return mib;
-}
-
-void ResetPeakRss() {
-  malloc_trim(0);
-  // Linux: 5 sets the high-water mark to what is resident now (proc(5), clear_refs).
-  for (const std::string& process : ProcessFolders()) std::ofstream(process + "/clear_refs") << 5;
 }
 
 Spread SpreadOf(std::vector<double> values) {

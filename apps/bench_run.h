@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,18 +53,18 @@ struct PrefillRun {
   PipelineReport report;
 };
 
-// Gives all requests to the engine at once and waits for their first tokens.
-base::Result<PrefillRun> RunPrefill(engine::Engine& engine, std::vector<engine::Request> requests);
+using StepObserver = std::function<void(const engine::StepRecord&)>;
+
+// Gives all requests to the engine at once and waits for their first tokens. The observer hears of
+// every step.
+base::Result<PrefillRun> RunPrefill(engine::Engine& engine, std::vector<engine::Request> requests,
+                                    const StepObserver& observer = {});
 
 // The peak of that many threads, pinned as a rank's threads are.
 PeakGflops MeasurePeakOf(int threads);
 
 // Whether two probes of one quantity differ by more than kMostPeakChange.
 bool PeakMoved(double before, double after);
-
-// The most resident memory that this program and its stages have had since the last reset.
-double PeakRssMib();
-void ResetPeakRss();
 
 struct Spread {
   double median = 0;  // of an even number of values the mean of the middle two

@@ -1,11 +1,7 @@
 #include "apps/bench_run.h"
 
-#include <cstring>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include "tensor/buffer.h"
 
 namespace longspan::apps {
 namespace {
@@ -34,21 +30,6 @@ TEST(BenchRunTest, PeaksMayDifferByThreePercent) {
   EXPECT_FALSE(PeakMoved(2.0, 1.95));
   EXPECT_TRUE(PeakMoved(1.9, 2.0));
   EXPECT_TRUE(PeakMoved(2.0, 1.9));
-}
-
-TEST(BenchRunTest, PeakMemorySeesWhatWasUsedAndForgetsIt) {
-  ResetPeakRss();
-  const double before = PeakRssMib();
-  constexpr int64_t kBytes = 64 << 20;
-  {
-    const auto block = tensor::AllocateHost(kBytes);
-    ASSERT_TRUE(block.ok());
-    std::memset(block->data(), 1, kBytes);
-  }
-  const double with_block = PeakRssMib();
-  EXPECT_GE(with_block, before + 60);
-  ResetPeakRss();
-  EXPECT_LT(PeakRssMib(), with_block - 30);
 }
 
 TEST(BenchRunTest, PrefillBehindASyntheticPrefixComputesOnlyTheRest) {
