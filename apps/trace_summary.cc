@@ -47,27 +47,36 @@ RankShares MeanOf(const std::vector<RankShares>& ranks) {
   return mean;
 }
 
-// Both lists are ordered and without overlaps.
-BoundarySummary Boundary(const TraceRank& receiver, const TraceWindow& window) {
-  BoundarySummary boundary;
-  double exposed = 0;
-  size_t first = 0;
-  for (const TraceTransfer& transfer : receiver.receives) {
+// How much of [start, end) the rank spent in spans of a kind, which are in order.
+double TimeIn(SpanKind kind, const TraceRank& rank, double start, double end) {
+  double time = 0;
+  auto span = std::partition_point(rank.compute.begin(), rank.compute.end(),
+                                   [&](const TraceSpan& before) { return before.end <= start; });
+  for (; span != rank.compute.end() && span->start < end; ++span)
+    if (span->kind == kind) time += Within({start, end}, span->start, span->end);
+  return time;
+}
+
+BoundarySummary Boundary(const Trace& trace, size_t receiver, const TraceWindow& window) {
+  BoundarySummary boundary{.to = static_cast<int>(receiver)};
+  double waited = 0;
+  double sender_computed = 0;
+  for (const TraceTransfer& transfer : trace.ranks[receiver].receives) {
     if (transfer.end < window.begin || transfer.end > window.end) continue;
     ++boundary.transfers;
     boundary.bytes += transfer.bytes;
     boundary.time += transfer.end - transfer.start;
     boundary.from = transfer.from;
-    while (first < receiver.compute.size() && receiver.compute[first].end <= transfer.start)
-      ++first;
-    for (size_t i = first; i < receiver.compute.size(); ++i) {
-      const TraceSpan& span = receiver.compute[i];
-      if (span.start >= transfer.end) break;
-      if (span.kind == SpanKind::kWait)
-        exposed += Within({transfer.start, transfer.end}, span.start, span.end);
-    }
+    waited += TimeIn(SpanKind::kWait, trace.ranks[receiver], transfer.start, transfer.end);
+    const auto sender = static_cast<size_t>(transfer.from);
+    if (sender < trace.ranks.size())
+      sender_computed +=
+          TimeIn(SpanKind::kKernels, trace.ranks[sender], transfer.start, transfer.end);
   }
-  if (boundary.time > 0) boundary.hidden_share = 1 - exposed / boundary.time;
+  if (boundary.time > 0) {
+    boundary.hidden_share = 1 - waited / boundary.time;
+    boundary.sender_share = sender_computed / boundary.time;
+  }
   return boundary;
 }
 
@@ -119,8 +128,7 @@ TraceSummary Summarise(const Trace& trace, const TraceWindow& window) {
     const TraceRank& rank = trace.ranks[i];
     summary.ranks.push_back(SharesOf(rank, window));
     tables.insert(tables.end(), rank.tables.begin(), rank.tables.end());
-    BoundarySummary boundary = Boundary(rank, window);
-    boundary.to = static_cast<int>(i);
+    const BoundarySummary boundary = Boundary(trace, i, window);
     if (boundary.transfers > 0) summary.boundaries.push_back(boundary);
   }
   summary.all = MeanOf(summary.ranks);
@@ -152,7 +160,8 @@ ordered_json ToJson(const TraceSummary& summary) {
                           {"transfers", boundary.transfers},
                           {"bytes", boundary.bytes},
                           {"time_ms", boundary.time / kMicrosecondsPerMs},
-                          {"hidden_share", boundary.hidden_share}});
+                          {"hidden_share", boundary.hidden_share},
+                          {"sender_share", boundary.sender_share}});
   return {{"begin_ms", summary.window.begin / kMicrosecondsPerMs},
           {"end_ms", summary.window.end / kMicrosecondsPerMs},
           {"plans", summary.plans},
@@ -180,11 +189,11 @@ std::string ToText(const TraceSummary& summary) {
                                  summary.window.length() / kMicrosecondsPerMs, table.ToText());
   for (const BoundarySummary& boundary : summary.boundaries)
     text += fmt::format(
-        "rank {} to rank {}: {} transfers, {:.2f} MB, {:.1f} ms on the way, {:.1f}% of that hidden "
-        "behind the receiver's work\n",
+        "rank {} to rank {}: {} transfers, {:.2f} MB, {:.1f} ms on the way, of that {:.1f}% hidden "
+        "behind the receiver's work and {:.1f}% beside the sender's next kernels\n",
         boundary.from, boundary.to, WithThousands(static_cast<double>(boundary.transfers)),
         static_cast<double>(boundary.bytes) * 1e-6, boundary.time / kMicrosecondsPerMs,
-        100 * boundary.hidden_share);
+        100 * boundary.hidden_share, 100 * boundary.sender_share);
   text += fmt::format(
       "plan latency, from submission to commit: p50 {:.2f} ms, p99 {:.2f} ms\n"
       "tables of a plan, built beside the computing: p50 {:.0f} us, p99 {:.0f} us\n",

@@ -40,6 +40,7 @@ struct BoundarySummary {
   int64_t bytes = 0;
   double time = 0;          // microseconds on the way
   double hidden_share = 1;  // of that time the receiver did not wait
+  double sender_share = 1;  // of that time the sender was in the kernels of other work
 };
 
 struct TraceSummary {

@@ -202,6 +202,7 @@ TEST(TraceSummaryTest, SharesAreThoseOfTheSmallRun) {
   EXPECT_EQ(summary.boundaries[0].bytes, 8192);
   EXPECT_DOUBLE_EQ(summary.boundaries[0].time, 4000);
   EXPECT_DOUBLE_EQ(summary.boundaries[0].hidden_share, 0.5);
+  EXPECT_DOUBLE_EQ(summary.boundaries[0].sender_share, 0.25);
 }
 
 TEST(TraceSummaryTest, APartOfTheTimeCountsForItself) {

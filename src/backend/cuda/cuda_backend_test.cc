@@ -3,9 +3,12 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <array>
+#include <cstdlib>
+#include <limits>
 #include <numeric>
 #include <vector>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -134,6 +137,39 @@ TEST_F(CudaBackendTest, AnErrorIsKept) {
     EXPECT_EQ(status.code(), base::StatusCode::kDataLoss);
     EXPECT_THAT(status.message(), HasSubstr("rms_norm"));
   }
+}
+
+// A row from far outside of all memory: a fault of the device itself, which takes the process's
+// context with it. Exits 0 where every call from then on says so.
+void GatherFromNowhere() {
+  const ops::Backend& backend = *CudaBackend().value();
+  const auto queue = std::move(backend.CreateQueue({})).value();
+  constexpr int64_t kColumns = 4096;
+  const auto x = std::move(backend.Allocate(kColumns * 4)).value();
+  const auto out = std::move(backend.Allocate(kColumns * 4)).value();
+  const auto index = std::move(backend.Allocate(4)).value();
+  const int32_t nowhere = std::numeric_limits<int32_t>::max();
+  auto& cuda = static_cast<CudaQueue&>(*queue);
+  bool said = cuda.Upload(std::as_bytes(std::span(&nowhere, 1)), index.data()).ok();
+  tensor::Workspace workspace;
+  tensor::ExecutionContext context{*queue, workspace};
+  backend.ops().gather_rows(context, {.x = tensor::ConstView(x.data(), DType::kF32, {1, kColumns}),
+                                      .index = tensor::ConstView(index.data(), DType::kI32, {1}),
+                                      .out = tensor::View(out.data(), DType::kF32, {1, kColumns})});
+  for (int i = 0; i < 2; ++i) {
+    const base::Status status = queue->Synchronize();
+    fmt::print(stderr, "{}\n", status.message());
+    said = said && status.code() == base::StatusCode::kDataLoss;
+  }
+  said = said && !cuda.Upload(std::as_bytes(std::span(&nowhere, 1)), index.data()).ok();
+  said = said && !backend.Allocate(kColumns).ok();
+  std::_Exit(said ? 0 : 1);
+}
+
+TEST_F(CudaBackendTest, AFaultOfTheDeviceBecomesASentence) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(GatherFromNowhere(), ::testing::ExitedWithCode(0),
+              "the GPU failed in 'compute': an illegal memory access");
 }
 
 }  // namespace
