@@ -24,7 +24,7 @@ done
 strip --strip-unneeded "$pack"/lib/*.so* || true
 cp tools/gpu_check.sh "$pack/tools/"
 cp -r models/tiny-qwen3-moe "$pack/models/"
-ln -s ../../models "$pack/$build/models"
+ln -sr "$pack/models" "$pack/$build/models"
 cp -r tests/data/models tests/data/golden "$pack/tests/data/"
 cp -r bench/models/qwen3-30b-a3b "$pack/bench/models/"
 if [[ -n "${LONGSPAN_FIXTURES:-}" ]]; then
