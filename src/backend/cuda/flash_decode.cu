@@ -103,70 +103,71 @@ struct Pipeline {
   }
 };
 
-// The queries of one row, over a part of its keys. Each warp takes a quarter of every tile.
-template <int kDim>
-__global__ void __launch_bounds__(kThreads, 2)
-    DecodeKernel(const __grid_constant__ DecodeArgs decode) {
-  extern __shared__ __align__(128) unsigned char memory[];
-  const FlashArgs& args = decode.flash;
-  const DeviceTables& tables = args.tables;
-  const int tid = static_cast<int>(threadIdx.x);
-  const int warp = tid / 32;
-  const int lane = tid % 32;
-  const auto [slice, row] = RowAt(decode, static_cast<int32_t>(blockIdx.z));
-  if (slice < 0) return;
-  const int64_t head = blockIdx.y % decode.kv_heads;
-  const int first_query = static_cast<int>(blockIdx.y) / decode.kv_heads * kQueries;
-  const int32_t length = tables.positions[row] + 1;
-  const int32_t keys = PartKeys(length, static_cast<int>(gridDim.x));
-  const int32_t begin = static_cast<int32_t>(blockIdx.x) * keys;
-  if (begin >= length) return;
-  const Pipeline<kDim> pipeline = {args,
-                                   tables.page_table + slice * tables.page_table_stride,
-                                   head,
-                                   {begin, min(begin + keys, length)},
-                                   SharedAddress(memory)};
-  for (int tile = 0; tile + 1 < kStages; ++tile) pipeline.Load(tile);
+// What a block computes: up to kQueries queries of one row.
+struct DecodePlace {
+  int32_t row;
+  int64_t head;     // of keys
+  int first_query;  // of those that share the keys
+  int queries;
+};
 
-  // Queries straight into shared memory; they need not be aligned.
-  auto* queries = reinterpret_cast<Bf16*>(memory);
-  for (int i = tid; i < kQueries * kDim; i += kThreads) {
+// Straight into shared memory; queries need not be aligned. Zeros behind the last one.
+template <int kDim>
+__device__ void LoadQueries(const FlashArgs& args, const DecodePlace& place,
+                            const SwizzledTile<kDim>& to, Bf16* memory) {
+  for (int i = static_cast<int>(threadIdx.x); i < kQueries * kDim; i += kThreads) {
     const int query = i / kDim;
     const int column = i % kDim;
-    const bool valid = first_query + query < args.group && column < args.key_dim;
-    const Bf16 element =
-        valid ? args.queries[row * args.query_row_stride +
-                             (head * args.group + first_query + query) * args.query_head_stride +
-                             column]
-              : __float2bfloat16_rn(0);
-    queries[(pipeline.Queries().At(query, column / 8) - pipeline.shared) / 2 + column % 8] =
-        element;
+    const bool valid = query < place.queries && column < args.key_dim;
+    const int64_t query_head = place.head * args.group + place.first_query + query;
+    const Bf16* from =
+        args.queries + place.row * args.query_row_stride + query_head * args.query_head_stride;
+    memory[(to.At(query, column / 8) - to.base) / 2 + column % 8] =
+        valid ? from[column] : __float2bfloat16_rn(0);
   }
-  __syncthreads();
-  uint32_t a[kDim / 16][4];
-#pragma unroll
-  for (int k = 0; k < kDim / 16; ++k) pipeline.Queries().LoadA(a[k], 0, k * 16, lane);
+}
 
+// A warp's queries, all of the block's, over its quarter of every tile: a thread has two of them.
+template <int kDim>
+struct DecodeWarp {
+  const Pipeline<kDim>& pipeline;
+  int warp;
+  int lane;
+  uint32_t queries[kDim / 16][4];
   float out[kDim / 8][4] = {};
   float maxima[2] = {-INFINITY, -INFINITY};  // times log2 e
   float sums[2] = {0, 0};
-  const int tiles = (pipeline.part.end - begin + kKeys - 1) / kKeys;
-  for (int tile = 0; tile < tiles; ++tile) {
-    WaitForCopies<kStages - 2>();
-    __syncthreads();
-    pipeline.Load(tile + kStages - 1);
+
+  __device__ void TakeQueries() {
+#pragma unroll
+    for (int k = 0; k < kDim / 16; ++k) pipeline.Queries().LoadA(queries[k], 0, k * 16, lane);
+  }
+
+  __device__ void Add(int tile) {
     const int stage = tile % kStages;
     float scores[2][4] = {};
-    const auto key_tile = pipeline.Keys(stage);
+    const auto keys = pipeline.Keys(stage);
 #pragma unroll
     for (int k = 0; k < kDim / 16; ++k) {
       uint32_t b[4];
-      key_tile.LoadB(b, warp * 16, k * 16, lane);
-      MultiplyAdd(scores[0], a[k], b[0], b[1]);
-      MultiplyAdd(scores[1], a[k], b[2], b[3]);
+      keys.LoadB(b, warp * 16, k * 16, lane);
+      MultiplyAdd(scores[0], queries[k], b[0], b[1]);
+      MultiplyAdd(scores[1], queries[k], b[2], b[3]);
     }
-    const int visible = pipeline.part.end - begin - tile * kKeys - warp * 16;
     uint32_t weights[4];
+    Weigh(pipeline.part.end - pipeline.part.begin - tile * kKeys - warp * 16, scores, weights);
+    const auto values = pipeline.Values(stage);
+#pragma unroll
+    for (int n = 0; n < kDim; n += 16) {
+      uint32_t b[4];
+      values.LoadBTransposed(b, warp * 16, n, lane);
+      MultiplyAdd(out[n / 8], weights, b[0], b[1]);
+      MultiplyAdd(out[n / 8 + 1], weights, b[2], b[3]);
+    }
+  }
+
+  // Scores of 16 keys, of which so many are visible, to weights.
+  __device__ void Weigh(int visible, float (&scores)[2][4], uint32_t (&weights)[4]) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       float largest = maxima[half];
@@ -175,7 +176,8 @@ __global__ void __launch_bounds__(kThreads, 2)
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
           float& score = scores[n][2 * half + j];
-          score = n * 8 + lane % 4 * 2 + j < visible ? score * args.scale_log2 : -INFINITY;
+          const bool seen = n * 8 + lane % 4 * 2 + j < visible;
+          score = seen ? score * pipeline.args.scale_log2 : -INFINITY;
           largest = fmaxf(largest, score);
         }
       largest = RowMax(largest);
@@ -196,43 +198,37 @@ __global__ void __launch_bounds__(kThreads, 2)
         weights[n * 2 + half] = PackBf16(low, high);
       }
     }
-    const auto value_tile = pipeline.Values(stage);
-#pragma unroll
-    for (int n = 0; n < kDim; n += 16) {
-      uint32_t b[4];
-      value_tile.LoadBTransposed(b, warp * 16, n, lane);
-      MultiplyAdd(out[n / 8], weights, b[0], b[1]);
-      MultiplyAdd(out[n / 8 + 1], weights, b[2], b[3]);
-    }
   }
 
-  // The warps' parts, then one of the block.
-  WaitForCopies<0>();
-  __syncthreads();
-  constexpr int kStride = kPartExtra + kDim;
-  auto* parts = reinterpret_cast<float*>(memory);  // [kWarps][kQueries][kStride]
-  static_assert(kWarps * kQueries * kStride * 4 <= kSharedBytes<kDim>);
+  // Its part: [kQueries, kPartExtra + kDim].
+  __device__ void Store(float* parts) const {
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    float* part = parts + (warp * kQueries + half * 8 + lane / 4) * kStride;
-    const float sum = RowSum(sums[half]);
-    if (lane % 4 == 0) {
-      part[0] = maxima[half];
-      part[1] = sum;
+    for (int half = 0; half < 2; ++half) {
+      float* part = parts + (half * 8 + lane / 4) * (kPartExtra + kDim);
+      const float sum = RowSum(sums[half]);
+      if (lane % 4 == 0) {
+        part[0] = maxima[half];
+        part[1] = sum;
+      }
+#pragma unroll
+      for (int n = 0; n < kDim / 8; ++n)
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          part[kPartExtra + n * 8 + lane % 4 * 2 + j] = out[n][2 * half + j];
     }
-#pragma unroll
-    for (int n = 0; n < kDim / 8; ++n)
-#pragma unroll
-      for (int j = 0; j < 2; ++j)
-        part[kPartExtra + n * 8 + lane % 4 * 2 + j] = out[n][2 * half + j];
   }
-  __syncthreads();
-  const int count = min(kQueries, args.group - first_query);
-  for (int i = tid; i < count * kDim; i += kThreads) {
+};
+
+// The warps' parts [kWarps, kQueries, kPartExtra + kDim] to one of the block, or to the output.
+template <int kDim>
+__device__ void MergeWarps(const DecodeArgs& decode, const DecodePlace& place, const float* parts) {
+  constexpr int kStride = kPartExtra + kDim;
+  constexpr int kWarpStride = kQueries * kStride;
+  const FlashArgs& args = decode.flash;
+  for (int i = static_cast<int>(threadIdx.x); i < place.queries * kDim; i += kThreads) {
     const int query = i / kDim;
     const int column = i % kDim;
     const float* part = parts + query * kStride;
-    constexpr int kWarpStride = kQueries * kStride;
     float largest = part[0];
 #pragma unroll
     for (int w = 1; w < kWarps; ++w) largest = fmaxf(largest, part[w * kWarpStride]);
@@ -244,24 +240,66 @@ __global__ void __launch_bounds__(kThreads, 2)
       sum += part[w * kWarpStride + 1] * factor;
       total += part[w * kWarpStride + kPartExtra + column] * factor;
     }
-    const int64_t query_head = head * args.group + first_query + query;
+    const int64_t query_head = place.head * args.group + place.first_query + query;
     if (decode.parts == nullptr) {
       if (column < args.value_dim)
-        args.out[row * args.out_row_stride + query_head * args.out_head_stride + column] =
+        args.out[place.row * args.out_row_stride + query_head * args.out_head_stride + column] =
             __float2bfloat16_rn(total / sum);
       continue;
     }
-    float* to = decode.parts +
-                ((static_cast<int64_t>(blockIdx.z) * decode.kv_heads * args.group + query_head) *
-                     gridDim.x +
-                 blockIdx.x) *
-                    kStride;
+    const int64_t row_head =
+        static_cast<int64_t>(blockIdx.z) * decode.kv_heads * args.group + query_head;
+    float* to = decode.parts + (row_head * gridDim.x + blockIdx.x) * kStride;
     if (column == 0) {
       to[0] = largest;
       to[1] = sum;
     }
     to[kPartExtra + column] = total;
   }
+}
+
+// Some queries of one row, over a part of its keys.
+template <int kDim>
+__global__ void __launch_bounds__(kThreads, 2)
+    DecodeKernel(const __grid_constant__ DecodeArgs decode) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const FlashArgs& args = decode.flash;
+  const auto [slice, row] = RowAt(decode, static_cast<int32_t>(blockIdx.z));
+  if (slice < 0) return;
+  const int32_t length = args.tables.positions[row] + 1;
+  const int32_t keys = PartKeys(length, static_cast<int>(gridDim.x));
+  const int32_t begin = static_cast<int32_t>(blockIdx.x) * keys;
+  if (begin >= length) return;
+  const int first_query = static_cast<int>(blockIdx.y) / decode.kv_heads * kQueries;
+  const DecodePlace place = {row, blockIdx.y % decode.kv_heads, first_query,
+                             min(kQueries, args.group - first_query)};
+  const Pipeline<kDim> pipeline = {args,
+                                   args.tables.page_table + slice * args.tables.page_table_stride,
+                                   place.head,
+                                   {begin, min(begin + keys, length)},
+                                   SharedAddress(memory)};
+  for (int tile = 0; tile + 1 < kStages; ++tile) pipeline.Load(tile);
+  LoadQueries(args, place, pipeline.Queries(), reinterpret_cast<Bf16*>(memory));
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  DecodeWarp<kDim> own = {pipeline, warp, static_cast<int>(threadIdx.x) % 32};
+  own.TakeQueries();
+  const int tiles = (pipeline.part.end - begin + kKeys - 1) / kKeys;
+  for (int tile = 0; tile < tiles; ++tile) {
+    WaitForCopies<kStages - 2>();
+    __syncthreads();
+    pipeline.Load(tile + kStages - 1);
+    own.Add(tile);
+  }
+  WaitForCopies<0>();
+  __syncthreads();
+  // Where the tiles were.
+  constexpr int kWarpFloats = kQueries * (kPartExtra + kDim);
+  static_assert(kWarps * kWarpFloats * 4 <= kSharedBytes<kDim>);
+  auto* parts = reinterpret_cast<float*>(memory);
+  own.Store(parts + warp * kWarpFloats);
+  __syncthreads();
+  MergeWarps<kDim>(decode, place, parts);
 }
 
 // A block for every head of every row.
