@@ -10,11 +10,14 @@ namespace {
 plan::StepPlan SomePlan() {
   plan::StepPlan plan{.number = {12}, .epoch = {3}, .ends_group = false};
   plan.released = {{1}, {2}};
-  plan.started = {
-      {.sequence = {5},
-       .sampling = {.temperature = 0.7, .top_k = 5, .seed = 99, .repetition_penalty = 1.1},
-       .prompt = {4, 5, 6},
-       .output = {7}}};
+  plan.started = {{.sequence = {5},
+                   .sampling = {.temperature = 0.7,
+                                .top_k = 5,
+                                .seed = 99,
+                                .repetition_penalty = 1.1,
+                                .logit_bias = {{7, -2.5F}, {11, 100.0F}}},
+                   .prompt = {4, 5, 6},
+                   .output = {7}}};
   plan.slices = {{.sequence = {5},
                   .begin = 128,
                   .tokens = {plan::TokenSource::Literal(4), plan::TokenSource::Literal(0)},
@@ -85,8 +88,8 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
 TEST(WireTest, AFrameOfAnotherVersionOrKindIsRefused) {
   auto frame = EncodePlan(SomePlan());
   EXPECT_FALSE(DecodeResult(frame).ok());
-  frame[4] = std::byte{2};
-  EXPECT_NE(DecodePlan(frame).status().message().find("version 2"), std::string::npos);
+  frame[4] = std::byte{99};
+  EXPECT_NE(DecodePlan(frame).status().message().find("version 99"), std::string::npos);
 }
 
 TEST(WireTest, ARowOutsideItsSliceIsRefused) {
