@@ -74,7 +74,12 @@ class Scheduler {
   // forgotten, and plans are numbered from 1.
   void RecomputeAll();
 
+  // Forgets the cached prefixes that no sequence uses, and returns how many pages they had.
+  int64_t FlushCache() { return pages_.EvictAll(); }
+
   bool idle() const { return queue_.empty() && running_.empty(); }
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t queued() const { return queue_.size(); }
   const PageLedger& pages() const { return pages_; }
   int64_t preemptions() const { return preemptions_; }
   std::vector<plan::SequenceId> Ids() const;
