@@ -9,7 +9,7 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
-  libpcre2-dev libicu-dev
+  libpcre2-dev libicu-dev libboost1.81-dev
 )
 test_packages=(
   libgtest-dev libgmock-dev liblzma-dev
