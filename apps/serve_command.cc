@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <memory>
 #include <sys/resource.h>
+#include <thread>
 
 #include <fmt/format.h>
 
@@ -59,6 +60,7 @@ struct Server {
   server::Service service;
   std::unique_ptr<server::HttpServer> http;
   std::atomic<int> signals{0};
+  std::atomic<bool> serves{false};
 };
 
 // Thousands of connections need more descriptors than the usual soft limit.
@@ -115,27 +117,32 @@ base::Result<server::ServedModel> ModelOf(const ServeFlags& flags, const EngineS
   return model;
 }
 
+// Ends the loop of the engine when nothing is left to answer.
+void EndWhenDrained(Server& server) {
+  if (server.http->active() == 0) return server.loop.End();
+  server.http->RunAfter(kDrainCheck, [&server] { EndWhenDrained(server); });
+}
+
 // The first signal lets what runs come to its end, a second one ends it.
 void OnSignal(Server& server, int signal) {
-  const int count = ++server.signals;
   spdlog::logger& log = base::Log("server");
+  const int count = ++server.signals;
+  if (!server.serves) {
+    log.warn("signal {} while the model is loaded: ending", signal);
+    std::_Exit(kExitFailed);
+  }
   if (count == 1) {
     log.info("signal {}: {} requests come to their end; a second signal ends them", signal,
              server.http->active());
     server.service.BeginDrain();
     server.http->StopAccepting();
-    return;
+    // Behind what StopAccepting does.
+    return server.http->RunAfter(kDrainCheck, [&server] { EndWhenDrained(server); });
   }
   log.warn("signal {}: ending", signal);
   server.service.AbortAll();
   // A chunk may take longer than anybody wants to wait.
   server.http->RunAfter(kForcedEnd, [] { std::_Exit(kExitFailed); });
-}
-
-// Ends the loop of the engine when a signal has come and nothing is left to answer.
-void EndWhenDrained(Server& server) {
-  if (server.signals > 0 && server.http->active() == 0) return server.loop.End();
-  server.http->RunAfter(kDrainCheck, [&server] { EndWhenDrained(server); });
 }
 
 CommandResult Run(const ServeFlags& flags, const EngineSetup& setup, Server& server) {
@@ -160,7 +167,7 @@ CommandResult Run(const ServeFlags& flags, const EngineSetup& setup, Server& ser
   server.service.SetModel(*model);
   WriteMessage(
       fmt::format("Serving {} at http://{}:{}\n", model->name, flags.host, server.http->port()));
-  server.http->RunAfter(kDrainCheck, [&server] { EndWhenDrained(server); });
+  server.serves = true;
   const base::Status status = server.loop.Run(**engine);
   // What has been answered is still to be sent.
   const auto deadline = std::chrono::steady_clock::now() + kForcedEnd;

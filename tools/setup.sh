@@ -13,15 +13,16 @@ build_packages=(
 )
 test_packages=(
   libgtest-dev libgmock-dev liblzma-dev
-  clang-format-14 clang-tidy-14 python3
+  clang-format-14 clang-tidy-14 python3 python3-venv
 )
 
 usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
 
 packages=("${build_packages[@]}")
+for_tests=no
 for argument in "$@"; do
   case "$argument" in
-    --test) packages+=("${test_packages[@]}") ;;
+    --test) packages+=("${test_packages[@]}"); for_tests=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument': use --test or nothing" >&2; exit 2 ;;
   esac
@@ -39,8 +40,26 @@ missing=()
 for package in "${packages[@]}"; do
   is_installed "$package" || missing+=("$package")
 done
+
+# Python clients of the server, in an environment of their own. Their test is skipped where they cannot be had.
+install_clients() {
+  local root wanted
+  root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+  wanted="$root/tests/clients/requirements.txt"
+  if [[ "$for_tests" == no ]] || cmp -s "$wanted" "$root/.venv/requirements.txt"; then return; fi
+  echo "setup: installing the clients of tests/clients"
+  if python3 -m venv "$root/.venv" && timeout 300 "$root/.venv/bin/pip" install -q --retries 1 -r "$wanted" </dev/null
+  then
+    cp "$wanted" "$root/.venv/requirements.txt"
+  else
+    rm -rf "$root/.venv"
+    echo "setup: they cannot be had here; their test will be skipped"
+  fi
+}
+
 if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
+  install_clients
   exit 0
 fi
 
@@ -57,4 +76,5 @@ echo "setup: installing ${missing[*]}"
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
 "${apt[@]}" update </dev/null
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null
+install_clients
 echo "setup: done"

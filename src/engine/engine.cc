@@ -259,7 +259,13 @@ void Engine::Finish(Sequence& sequence, FinishReason reason) {
   retired->sink->OnFinish(retired->id, reason,
                           {.first_token_s = retired->first_token_s,
                            .finish_s = SecondsSince(retired->submitted),
+                           .queue_s = QueueSeconds(*retired),
                            .cached_tokens = retired->cached_tokens});
+}
+
+double Engine::QueueSeconds(const Sequence& sequence) const {
+  const bool waits = sequence.admitted == base::Clock::Duration{};
+  return base::Seconds((waits ? clock_.Now() : sequence.admitted) - sequence.submitted);
 }
 
 double Engine::SecondsSince(base::Clock::Duration begin) const {

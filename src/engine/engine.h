@@ -106,6 +106,7 @@ class Engine {
   void Finish(Sequence& sequence, FinishReason reason);
   void ReportComputed();
   double SecondsSince(base::Clock::Duration begin) const;
+  double QueueSeconds(const Sequence& sequence) const;
   int64_t Now() const { return clock_.Now().count(); }
 
   std::unique_ptr<runtime::StageGroup> group_;  // null while it is to be replaced

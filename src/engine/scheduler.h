@@ -89,7 +89,7 @@ class Scheduler {
   int64_t max_slices() const { return 2 * options_.max_running; }
 
  private:
-  void Admit();
+  void Admit(base::Clock::Duration now);
   // Pages for the next row of every decode; preempts where that does not work out.
   void GrowDecodes();
   // Grows those that must. How many still wait for a page.

@@ -21,6 +21,8 @@ struct Call {
   GenerationRequest generation;
   std::vector<int64_t> prompt_tokens;  // of every prompt, also when these have been moved on
 
+  const char* prompt_member = "prompt";  // of the request, for errors
+
   bool stream = false;
   bool include_usage = false;     // a last event with the usage
   bool continuous_usage = false;  // in every event

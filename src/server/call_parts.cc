@@ -164,7 +164,7 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
     if (status.ok()) continue;
     const bool too_long = static_cast<int64_t>(prompt.size()) >= model.limits.context_length;
     return CallError{{base::StatusCode::kInvalidArgument, status.message()},
-                     too_long ? "messages" : "",
+                     too_long ? call.prompt_member : "",
                      too_long ? "context_length_exceeded" : ""};
   }
   return std::nullopt;

@@ -115,6 +115,9 @@ std::optional<CallError> ReadTools(const Json& request, text::ChatRequest& chat,
   if (const auto parallel = request.find("parallel_tool_calls");
       parallel != request.end() && *parallel == false)
     call.chat.one_call = true;
+  // Nothing behind the only call would be told.
+  if (call.chat.one_call && call.chat.syntax == ToolSyntax::kHermes)
+    call.generation.stop.emplace_back("</tool_call>");
   chat.tools = std::move(tools);
   return std::nullopt;
 }
@@ -164,6 +167,7 @@ std::optional<CallError> ReadChatCall(const Json& request, const ServedModel& mo
                                            model.name),
                      {},
                      {}};
+  call.prompt_member = "messages";
   Fields fields(request);
   ReadOpenAiFields(fields, model, call);
   std::optional<int64_t> max_tokens;

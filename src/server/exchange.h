@@ -40,8 +40,10 @@ class Exchange {
   virtual ~Exchange() = default;
 
   const HttpRequest& request() const { return request_; }
-  // Of one thread at a time; leaves the request without its body.
+  // Of one thread at a time; leaves the request without its body. Its memory counts against the
+  // server's limit as long as the lease is held.
   std::string TakeBody() { return std::move(request_.body); }
+  std::shared_ptr<void> TakeLease() { return std::move(request_.lease); }
 
   // The whole response. Once, and not beside Attach.
   virtual void Respond(HttpResponse response) = 0;

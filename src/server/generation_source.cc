@@ -81,9 +81,7 @@ void GenerationSource::TakeToken(TokenEvent event) {
   }
   if (event.finish) {
     --left_;
-    options_.metrics->OnFinish(base::Seconds(now - options_.arrived), event.finish->prompt_tokens,
-                               event.finish->info.cached_tokens, event.finish->completion_tokens,
-                               event.finish->reason == engine::FinishReason::kAbort);
+    options_.metrics->OnFinish(base::Seconds(now - options_.arrived), *event.finish);
   }
   options_.formatter->OnToken(std::move(event), out_);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -16,7 +17,8 @@ struct HttpRequest {
   std::string query;                                         // behind the question mark
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
-  int64_t body_bytes = 0;  // also after the body was taken
+  int64_t body_bytes = 0;       // also after the body was taken
+  std::shared_ptr<void> lease;  // of the memory for the body
 
   // The first header of that name (in lower case); empty where there is none.
   std::string_view Header(std::string_view name) const {

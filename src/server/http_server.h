@@ -19,6 +19,7 @@ namespace longspan::server {
 
 struct HttpLimits {
   int64_t body_bytes = int64_t{64} << 20;
+  int64_t all_bodies_bytes = int64_t{1} << 30;  // that are read or wait to be parsed
   int64_t header_bytes = int64_t{64} << 10;
   int64_t connections = 4096;
   // To send the head of a request, and as long again for its body and a second per 64 KiB of that.

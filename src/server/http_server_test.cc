@@ -170,6 +170,23 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNoRequest) {
   EXPECT_EQ(HttpClient(server_->port()).Get("/").status, 200);
 }
 
+TEST_F(HttpServerTest, AllBodiesTogetherAreBounded) {
+  StartServer({.body_bytes = 1000, .all_bodies_bytes = 1500});
+  HttpClient half(server_->port());
+  half.Send("POST / HTTP/1.1\r\nContent-Length: 1000\r\n\r\n" + std::string(999, 'x'));
+  EXPECT_TRUE(Becomes([&] {
+    HttpClient other(server_->port());
+    return other.Post("/", std::string(800, 'y')).status == 503;
+  }));
+  EXPECT_EQ(HttpClient(server_->port()).Post("/", std::string(400, 'y')).status, 200);
+  half.Send("x");
+  EXPECT_EQ(half.Read().status, 200);
+  EXPECT_TRUE(Becomes([&] {
+    HttpClient other(server_->port());
+    return other.Post("/", std::string(800, 'y')).status == 200;
+  }));
+}
+
 TEST_F(HttpServerTest, SlowSendersAreToldAndLeft) {
   StartServer({.request_time = std::chrono::seconds(1), .idle_time = std::chrono::seconds(1)});
   HttpClient half_head(server_->port());
@@ -231,6 +248,14 @@ TEST_F(HttpServerTest, AClientThatGoesIsNoticed) {
   }
   EXPECT_TRUE(Becomes([&] { return server_->connections() == 0; }));
   EXPECT_EQ(handler_.gone, 4);
+}
+
+TEST_F(HttpServerTest, ShortAnswersReachClientsThatHaveNoMoreToSay) {
+  StartServer();
+  HttpClient client(server_->port());
+  client.Send(RequestText("POST", "/a", "b"));
+  client.ShutdownSend();
+  EXPECT_EQ(client.Read().body, "POST /a? b");
 }
 
 TEST_F(HttpServerTest, OldClientsGetTheEndByTheConnections) {

@@ -11,10 +11,6 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
-#include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <cctype>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,12 +18,13 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "server/http_reader.h"
+#include "server/socket_deadline.h"
 
 namespace longspan::server {
 namespace {
 
 namespace asio = boost::asio;
-namespace http = boost::beast::http;
 using boost::system::error_code;
 using tcp = asio::ip::tcp;
 
@@ -77,7 +74,7 @@ class Session : public HttpSession,
       : context_(context),
         socket_(std::move(socket)),
         changed_(socket_.get_executor()),
-        deadline_(socket_.get_executor()) {
+        deadline_(socket_) {
     ++context_.connections;
   }
   ~Session() override { --context_.connections; }
@@ -99,11 +96,8 @@ class Session : public HttpSession,
   void End() override;
 
  private:
-  using Parser = http::request_parser<http::string_body>;
-
   asio::awaitable<bool> Serve();
   asio::awaitable<bool> ReadRequest(HttpRequest& request);
-  asio::awaitable<bool> ReadBody(Parser& parser, HttpRequest& request);
   asio::awaitable<void> Refuse(const HttpRequest& request, HttpResponse response);
   asio::awaitable<bool> Answer(SessionExchange& exchange);
   asio::awaitable<bool> WriteOut();
@@ -111,26 +105,19 @@ class Session : public HttpSession,
   asio::awaitable<void> EndWatch();
 
   void Watch();
-  void Arm(std::chrono::milliseconds time);
-  void Disarm() { ++armed_; }
   void AppendHead(int status, std::string_view content_type, std::string_view framing);
-  int RefusalStatus(const error_code& error) const;
 
   SessionContext& context_;
   tcp::socket socket_;
   boost::beast::flat_buffer buffer_;
-  asio::steady_timer changed_;   // cancelled when the answer has got further or the client is gone
-  asio::steady_timer deadline_;  // cancels what the socket does
+  asio::steady_timer changed_;  // cancelled when the answer has got further or the client is gone
+  SocketDeadline deadline_;
   asio::cancellation_signal end_watch_;
-  uint64_t armed_ = 0;
-  bool timed_out_ = false;
   bool watching_ = false;
   bool gone_ = false;
   bool idle_ = false;
   // Of the request at hand.
-  bool keep_alive_ = true;
-  bool has_chunks_ = true;  // HTTP/1.1: a response in pieces is chunked
-  bool is_head_ = false;
+  RequestFraming framing_;
   bool begun_ = false;
   bool ended_ = false;
   int status_ = 0;
@@ -182,23 +169,10 @@ void SessionExchange::Detach() {
 
 // --- Session -----------------------------------------------------------------------------------
 
-void Session::Arm(std::chrono::milliseconds time) {
-  timed_out_ = false;
-  deadline_.expires_after(time);
-  deadline_.async_wait(
-      [self = shared_from_this(), this, armed = ++armed_](const error_code& error) {
-        if (error || armed != armed_) return;
-        timed_out_ = true;
-        error_code ignored;
-        socket_.cancel(ignored);
-      });
-}
-
 asio::awaitable<void> Session::Run() {
   while (co_await Serve()) {
   }
-  Disarm();
-  deadline_.cancel();
+  deadline_.Disarm();
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
@@ -223,111 +197,37 @@ asio::awaitable<bool> Session::Serve() {
                             .seconds = base::Seconds(base::SteadyClock().Now() - begin),
                             .gone = !complete});
   co_await EndWatch();
-  co_return complete&& keep_alive_ && !gone_ && !context_.closing;
+  co_return complete&& framing_.keep_alive && !gone_ && !context_.closing;
 }
 
 asio::awaitable<bool> Session::ReadRequest(HttpRequest& request) {
-  keep_alive_ = has_chunks_ = true;
-  begun_ = ended_ = is_head_ = false;
+  framing_ = {};
+  begun_ = ended_ = false;
   status_ = 0;
   sent_ = 0;
-  Parser parser;
-  parser.header_limit(static_cast<uint32_t>(context_.limits.header_bytes));
-  parser.body_limit(static_cast<uint64_t>(context_.limits.body_bytes));
   if (buffer_.size() == 0) {
     // The time between requests is not that for sending one.
-    idle_ = true;
     if (context_.closing) co_return false;
-    Arm(context_.limits.idle_time);
-    const auto [wait_error] = co_await socket_.async_wait(tcp::socket::wait_read, kAwait);
+    idle_ = true;
+    deadline_.Arm(context_.limits.idle_time, shared_from_this());
+    const auto [error] = co_await socket_.async_wait(tcp::socket::wait_read, kAwait);
     idle_ = false;
-    if (wait_error) co_return false;
+    if (error) co_return false;
   }
-  Arm(context_.limits.request_time);
-  const auto [error, bytes] = co_await http::async_read_header(socket_, buffer_, parser, kAwait);
-  if (error) {
-    const int status = RefusalStatus(error);
-    if (status != 0) {
-      const std::string message =
-          status == 408   ? "the request did not come in time"
-          : status == 413 ? fmt::format("the body is larger than the {} bytes that are allowed",
-                                        context_.limits.body_bytes)
-          : status == 431 ? fmt::format("the head is larger than the {} bytes that are allowed",
-                                        context_.limits.header_bytes)
-                          : "this is no HTTP request: " + error.message();
-      co_await Refuse(request, context_.handler->Refusal(status, message));
-    }
-    co_return false;
-  }
-  const auto& head = parser.get();
-  keep_alive_ = head.keep_alive();
-  has_chunks_ = head.version() >= 11;
-  is_head_ = head.method() == http::verb::head;
-  request.method = std::string(head.method_string());
-  const std::string_view target(head.target().data(), head.target().size());
-  const size_t question = target.find('?');
-  request.path = std::string(target.substr(0, question));
-  if (question != std::string_view::npos) request.query = std::string(target.substr(question + 1));
-  for (const auto& field : head) {
-    std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    request.headers.emplace_back(std::move(name), std::string(field.value()));
-  }
-  if (std::optional<HttpResponse> refusal = context_.handler->CheckHead(request)) {
-    co_await Refuse(request, std::move(*refusal));
-    co_return false;
-  }
-  co_return co_await ReadBody(parser, request);
-}
-
-asio::awaitable<bool> Session::ReadBody(Parser& parser, HttpRequest& request) {
-  if (!parser.is_done()) {
-    if (request.Header("expect") == "100-continue") {
-      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
-      const auto [error, bytes] =
-          co_await asio::async_write(socket_, asio::buffer(kContinue), kAwait);
-      if (error) co_return false;
-    }
-    const auto known = parser.content_length();
-    const int64_t length = known ? static_cast<int64_t>(*known) : context_.limits.body_bytes;
-    Arm(context_.limits.request_time + std::chrono::seconds(length / kSlowestBytesPerSecond));
-    const auto [error, bytes] = co_await http::async_read(socket_, buffer_, parser, kAwait);
-    if (error) {
-      const int status = RefusalStatus(error);
-      if (status != 0) {
-        const std::string message =
-            status == 408   ? "the request did not come in time"
-            : status == 413 ? fmt::format("the body is larger than the {} bytes that are allowed",
-                                          context_.limits.body_bytes)
-                            : "the body is broken: " + error.message();
-        co_await Refuse(request, context_.handler->Refusal(status, message));
-      }
-      co_return false;
-    }
-  }
-  Disarm();
-  request.body = std::move(parser.get().body());
-  request.body_bytes = static_cast<int64_t>(request.body.size());
-  // A large body leaves a large buffer, which nothing needs while the request is answered.
-  if (buffer_.capacity() > kMostReadAhead) buffer_.shrink_to_fit();
-  co_return true;
-}
-
-// The status to refuse with; 0 where nobody is there to read it.
-int Session::RefusalStatus(const error_code& error) const {
-  if (timed_out_) return 408;
-  if (error == http::error::end_of_stream || error == asio::error::eof ||
-      error == asio::error::operation_aborted || error == http::error::partial_message ||
-      error.category() == asio::error::get_system_category())
-    return 0;
-  if (error == http::error::body_limit) return 413;
-  if (error == http::error::header_limit) return 431;
-  return 400;
+  ReadContext read{.socket = socket_,
+                   .buffer = buffer_,
+                   .deadline = deadline_,
+                   .limits = context_.limits,
+                   .handler = *context_.handler,
+                   .body_bytes = context_.body_bytes,
+                   .owner = shared_from_this()};
+  ReadOutcome outcome = co_await ReadHttpRequest(std::move(read), request, framing_);
+  if (outcome.refusal) co_await Refuse(request, std::move(*outcome.refusal));
+  co_return outcome.complete;
 }
 
 asio::awaitable<void> Session::Refuse(const HttpRequest& request, HttpResponse response) {
-  keep_alive_ = false;
+  framing_.keep_alive = false;
   const int status = response.status;
   Respond(std::move(response));
   const bool written = co_await WriteOut();
@@ -338,9 +238,9 @@ asio::awaitable<void> Session::Refuse(const HttpRequest& request, HttpResponse r
 asio::awaitable<void> Session::Linger() {
   error_code ignored;
   socket_.shutdown(tcp::socket::shutdown_send, ignored);
-  Arm(kLinger);
+  deadline_.Arm(kLinger, shared_from_this());
   std::string dropped(kReadBytes, '\0');
-  while (!timed_out_) {
+  while (!deadline_.timed_out()) {
     const auto [error, bytes] = co_await socket_.async_read_some(asio::buffer(dropped), kAwait);
     if (error) break;
   }
@@ -348,12 +248,14 @@ asio::awaitable<void> Session::Linger() {
 
 // False when the client went away before the end.
 asio::awaitable<bool> Session::Answer(SessionExchange& exchange) {
-  while (!gone_) {
-    if (!out_.empty()) {
+  while (true) {
+    // What is complete is written to whoever only ended its own half of the connection.
+    if (!out_.empty() && (!gone_ || ended_)) {
       if (!co_await WriteOut()) break;
       continue;
     }
     if (ended_) co_return true;
+    if (gone_) break;
     const auto silence = context_.limits.silence;
     const bool tells = begun_ && silence.count() > 0;
     if (tells) {
@@ -372,12 +274,14 @@ asio::awaitable<bool> Session::Answer(SessionExchange& exchange) {
 asio::awaitable<bool> Session::WriteOut() {
   std::string bytes;
   bytes.swap(out_);
-  Arm(context_.limits.write_time +
-      std::chrono::seconds(static_cast<int64_t>(bytes.size()) / kSlowestBytesPerSecond));
+  deadline_.Arm(
+      context_.limits.write_time +
+          std::chrono::seconds(static_cast<int64_t>(bytes.size()) / kSlowestBytesPerSecond),
+      shared_from_this());
   const auto [error, written] = co_await asio::async_write(socket_, asio::buffer(bytes), kAwait);
-  Disarm();
+  deadline_.Disarm();
   sent_ += static_cast<int64_t>(written);
-  if (!error && out_.empty()) {
+  if (!error && out_.empty() && bytes.capacity() <= kMostReadAhead) {
     // Its memory serves the next piece.
     bytes.clear();
     out_.swap(bytes);
@@ -391,17 +295,18 @@ void Session::Watch() {
   watching_ = true;
   socket_.async_read_some(
       buffer_.prepare(4096),
-      asio::bind_cancellation_slot(end_watch_.slot(), [self = shared_from_this(), this](
-                                                          const error_code& error, size_t n) {
-        watching_ = false;
-        if (!error) {
-          buffer_.commit(n);
-          if (!ended_) Watch();
-        } else if (error != asio::error::operation_aborted || !socket_.is_open() || timed_out_) {
-          gone_ = true;
-        }
-        changed_.cancel();
-      }));
+      asio::bind_cancellation_slot(
+          end_watch_.slot(), [self = shared_from_this(), this](const error_code& error, size_t n) {
+            watching_ = false;
+            if (!error) {
+              buffer_.commit(n);
+              if (!ended_) Watch();
+            } else if (error != asio::error::operation_aborted || !socket_.is_open() ||
+                       deadline_.timed_out()) {
+              gone_ = true;
+            }
+            changed_.cancel();
+          }));
 }
 
 asio::awaitable<void> Session::EndWatch() {
@@ -416,9 +321,9 @@ void Session::AppendHead(int status, std::string_view content_type, std::string_
   status_ = status;
   out_ += fmt::format("HTTP/1.1 {} {}\r\nServer: longspan\r\nContent-Type: {}\r\n{}", status,
                       ReasonPhrase(status), content_type, framing);
-  if (context_.closing) keep_alive_ = false;
-  if (!keep_alive_) out_ += "Connection: close\r\n";
-  if (keep_alive_ && !has_chunks_) out_ += "Connection: keep-alive\r\n";
+  if (context_.closing) framing_.keep_alive = false;
+  if (!framing_.keep_alive) out_ += "Connection: close\r\n";
+  if (framing_.keep_alive && !framing_.has_chunks) out_ += "Connection: keep-alive\r\n";
 }
 
 void Session::Respond(HttpResponse response) {
@@ -427,7 +332,7 @@ void Session::Respond(HttpResponse response) {
              fmt::format("Content-Length: {}\r\n", response.body.size()));
   for (const auto& [name, value] : response.headers) out_ += fmt::format("{}: {}\r\n", name, value);
   out_ += "\r\n";
-  if (!is_head_) out_ += response.body;
+  if (!framing_.is_head) out_ += response.body;
   ended_ = true;
   changed_.cancel();
 }
@@ -435,17 +340,17 @@ void Session::Respond(HttpResponse response) {
 void Session::Begin(std::string_view content_type) {
   if (begun_ || ended_) return;
   begun_ = true;
-  if (!has_chunks_) keep_alive_ = false;  // its end is the connection's
+  if (!framing_.has_chunks) framing_.keep_alive = false;  // its end is the connection's
   AppendHead(200, content_type,
-             has_chunks_ ? "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n"
-                         : "Cache-Control: no-cache\r\n");
+             framing_.has_chunks ? "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n"
+                                 : "Cache-Control: no-cache\r\n");
   out_ += "\r\n";
   changed_.cancel();
 }
 
 void Session::Write(std::string_view piece) {
   if (!begun_ || ended_ || piece.empty()) return;
-  if (has_chunks_) {
+  if (framing_.has_chunks) {
     fmt::format_to(std::back_inserter(out_), "{:x}\r\n", piece.size());
     out_ += piece;
     out_ += "\r\n";
@@ -457,7 +362,7 @@ void Session::Write(std::string_view piece) {
 
 void Session::End() {
   if (!begun_ || ended_) return;
-  if (has_chunks_) out_ += "0\r\n\r\n";
+  if (framing_.has_chunks) out_ += "0\r\n\r\n";
   ended_ = true;
   changed_.cancel();
 }

@@ -18,6 +18,7 @@ struct SessionContext {
   HttpHandler* handler = nullptr;
   std::atomic<int64_t> active{0};
   std::atomic<int64_t> connections{0};
+  std::shared_ptr<std::atomic<int64_t>> body_bytes = std::make_shared<std::atomic<int64_t>>(0);
   std::atomic<bool> closing{false};  // connections end with the request that they are at
 };
 

@@ -112,6 +112,7 @@ Metrics::Metrics()
     : time_to_first_token_(Latencies()),
       inter_token_(Latencies()),
       end_to_end_(Latencies()),
+      queue_time_(Latencies()),
       prompt_lengths_({64, 256, 1024, 4096, 16384, 65536, 262144, 1048576}) {}
 
 void Metrics::OnRequest(const std::string& path, int status) {
@@ -130,15 +131,15 @@ void Metrics::OnTokens(int64_t tokens, double pause_seconds) {
   inter_token_.Add(pause_seconds / static_cast<double>(tokens), tokens);
 }
 
-void Metrics::OnFinish(double seconds, int64_t prompt_tokens, int64_t cached_tokens,
-                       int64_t completion_tokens, bool aborted) {
+void Metrics::OnFinish(double seconds, const Finish& finish) {
   const std::lock_guard lock(mutex_);
   end_to_end_.Add(seconds);
-  prompt_lengths_.Add(static_cast<double>(prompt_tokens));
-  prompt_tokens_ += prompt_tokens;
-  cached_tokens_ += cached_tokens;
-  completion_tokens_ += completion_tokens;
-  ++(aborted ? aborted_ : finished_);
+  queue_time_.Add(finish.info.queue_s);
+  prompt_lengths_.Add(static_cast<double>(finish.prompt_tokens));
+  prompt_tokens_ += finish.prompt_tokens;
+  cached_tokens_ += finish.info.cached_tokens;
+  completion_tokens_ += finish.completion_tokens;
+  ++(finish.reason == engine::FinishReason::kAbort ? aborted_ : finished_);
 }
 
 void Metrics::OnGone(int64_t sequences) {
@@ -159,6 +160,8 @@ std::string Metrics::Text(const EngineSnapshot& engine, int64_t connections) con
     text.Add("longspan_inter_token_latency_seconds", "Between tokens of a sequence.", inter_token_);
     text.Add("longspan_e2e_request_latency_seconds",
              "From the whole request's arrival to a sequence's end.", end_to_end_);
+    text.Add("longspan_queue_time_seconds", "From a sequence's submission to its start.",
+             queue_time_);
     text.Add("longspan_prompt_length_tokens", "Tokens of prompts.", prompt_lengths_);
     text.Add("longspan_prompt_tokens_total", "counter", "Prefill tokens, cached ones among them.",
              static_cast<double>(prompt_tokens_));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/engine_loop.h"
+#include "server/generation.h"
 
 namespace longspan::server {
 
@@ -56,9 +57,8 @@ class Metrics {
   void OnFirstToken(double seconds);
   // So many tokens after so long a pause.
   void OnTokens(int64_t tokens, double pause_seconds);
-  void OnFinish(double seconds, int64_t prompt_tokens, int64_t cached_tokens,
-                int64_t completion_tokens, bool aborted);
-
+  // A sequence has come to its end, `seconds` after its request.
+  void OnFinish(double seconds, const Finish& finish);
   // Sequences whose client went away.
   void OnGone(int64_t sequences);
 
@@ -71,6 +71,7 @@ class Metrics {
   Histogram time_to_first_token_;
   Histogram inter_token_;
   Histogram end_to_end_;
+  Histogram queue_time_;
   Histogram prompt_lengths_;
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;

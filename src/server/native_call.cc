@@ -109,6 +109,7 @@ std::optional<CallError> ReadNativeCall(const Json& request, const ServedModel& 
 
   const Json* text = fields.Find("text");
   const Json* ids = fields.Find("input_ids");
+  call.prompt_member = text != nullptr ? "text" : "input_ids";
   if ((text == nullptr) == (ids == nullptr))
     return CallError{base::InvalidArgument("give either 'text' or 'input_ids'"), "text", {}};
   if (text != nullptr && !text->is_string() && !text->is_array())

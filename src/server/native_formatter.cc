@@ -81,6 +81,7 @@ class NativeFormatter : public Formatter {
     if (finish.reason == engine::FinishReason::kAbort) reason["message"] = "aborted";
     meta["finish_reason"] = std::move(reason);
     meta["cached_tokens"] = finish.info.cached_tokens;
+    meta["queue_time"] = finish.info.queue_s;
     meta["e2e_latency"] = finish.info.finish_s;
     meta["time_to_first_token"] = finish.info.first_token_s;
     const double decode_s = finish.info.finish_s - finish.info.first_token_s;

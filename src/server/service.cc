@@ -143,6 +143,7 @@ void Service::OnPool(const Exchanged& exchange,
                      std::function<void(const Exchanged&, const Json& request)> work) {
   const bool posted = pool_.Post([this, exchange, work = std::move(work)] {
     if (exchange->gone()) return;
+    const auto lease = exchange->TakeLease();
     const std::string body = exchange->TakeBody();
     if (options_.log_prompts) log_.info("{} {}", exchange->request().path, body);
     const auto request = ParseJson(body);

@@ -100,7 +100,10 @@ TEST(MetricsTest, BucketsAreCumulated) {
   metrics.OnRequest("/v1/completions", 200);
   metrics.OnFirstToken(0.003);
   metrics.OnFirstToken(0.3);
-  metrics.OnFinish(1.0, 100, 64, 20, /*aborted=*/false);
+  metrics.OnFinish(1.0, {.reason = engine::FinishReason::kStop,
+                         .prompt_tokens = 100,
+                         .completion_tokens = 20,
+                         .info = {.cached_tokens = 64}});
   const std::string text = metrics.Text({}, 3);
   EXPECT_THAT(text, HasSubstr("# TYPE longspan_time_to_first_token_seconds histogram\n"));
   EXPECT_THAT(text, HasSubstr("longspan_time_to_first_token_seconds_bucket{le=\"0.005\"} 1\n"));

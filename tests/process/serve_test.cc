@@ -1,7 +1,7 @@
 // `longspan serve`, as clients see it: real sockets, the embedded model.
-#include <chrono>
-#include <csignal>
+#include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <memory>
 #include <thread>
 
@@ -10,86 +10,14 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "tests/process/run_program.h"
-#include "tests/support/http_client.h"
+#include "tests/process/running_server.h"
 
 namespace longspan::testing {
 namespace {
 
 using nlohmann::json;
-using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
-
-json GoldenCase(const std::string& name) {
-  std::ifstream file(LONGSPAN_SOURCE_DIR "/tests/data/golden/tiny-qwen3-moe.json");
-  for (const json& golden : json::parse(file))
-    if (golden["name"] == name) return golden;
-  ADD_FAILURE() << "no golden case " << name;
-  return {};
-}
-
-json Parse(const std::string& text) {
-  json parsed = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  EXPECT_FALSE(parsed.is_discarded()) << text;
-  return parsed;
-}
-
-// A server that runs until it is destroyed.
-class RunningServer {
- public:
-  explicit RunningServer(std::vector<std::string> flags = {}) : port_(FreePort()) {
-    flags.insert(flags.begin(), {"serve", "--port", std::to_string(port_), "--log-level", "error"});
-    program_ = std::make_unique<RunningProgram>(flags);
-    for (int i = 0; i < 600 && HttpClient(port_).Get("/health").status != 200; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  ~RunningServer() {
-    if (program_ != nullptr) kill(program_->pid(), SIGKILL);
-  }
-
-  uint16_t port() const { return port_; }
-  pid_t pid() const { return program_->pid(); }
-  const RunningProgram& program() const { return *program_; }
-  Outcome Wait() {
-    Outcome outcome = program_->Wait();
-    program_.reset();
-    return outcome;
-  }
-
-  HttpReply Get(const std::string& path) const { return HttpClient(port_).Get(path); }
-  HttpReply Post(const std::string& path, const json& body) const {
-    return HttpClient(port_).Post(path, body.dump());
-  }
-  json PostJson(const std::string& path, const json& body) const {
-    const HttpReply reply = Post(path, body);
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    return Parse(reply.body);
-  }
-  // The events of a stream but [DONE], which must be the last.
-  std::vector<json> Stream(const std::string& path, json body) const {
-    body["stream"] = true;
-    const HttpReply reply = Post(path, body);
-    EXPECT_EQ(reply.status, 200) << reply.body;
-    EXPECT_THAT(reply.headers.at("content-type"), StartsWith("text/event-stream"));
-    std::vector<json> events;
-    for (const std::string& event : reply.Events())
-      if (event != "[DONE]") events.push_back(Parse(event));
-    EXPECT_FALSE(reply.Events().empty());
-    EXPECT_THAT(reply.body, HasSubstr("data: [DONE]\n\n"));
-    return events;
-  }
-  double Metric(const std::string& name) const {
-    const std::string text = "\n" + Get("/metrics").body;
-    const size_t place = text.find("\n" + name + " ");
-    EXPECT_NE(place, std::string::npos) << name;
-    return place == std::string::npos ? -1 : std::stod(text.substr(place + name.size() + 2));
-  }
-
- private:
-  uint16_t port_;
-  std::unique_ptr<RunningProgram> program_;
-};
 
 // One for all tests that do not end it.
 class ServeTest : public ::testing::Test {
@@ -100,14 +28,6 @@ class ServeTest : public ::testing::Test {
         "32768", "--served-model-name", "tiny"});
   }
   static void TearDownTestSuite() { server_.reset(); }
-
-  static void ExpectNothingRuns() {
-    for (int i = 0; i < 200 && server_->Metric("longspan_kv_used_tokens") > 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    EXPECT_EQ(server_->Metric("longspan_kv_used_tokens"), 0);
-    EXPECT_EQ(server_->Metric("longspan_running_requests"), 0);
-    EXPECT_EQ(server_->Metric("longspan_queued_requests"), 0);
-  }
 
   static std::unique_ptr<RunningServer> server_;
 };
@@ -274,7 +194,7 @@ TEST_F(ServeTest, RefusalsSayWhatIsWrong) {
   const auto refusal = [&](const std::string& path, const json& body, int status) {
     const HttpReply reply = server_->Post(path, body);
     EXPECT_EQ(reply.status, status) << reply.body;
-    const json error = Parse(reply.body)["error"];
+    const json error = ParseJsonText(reply.body)["error"];
     for (const char* key : {"message", "type", "param", "code"}) EXPECT_TRUE(error.contains(key));
     return error;
   };
@@ -355,21 +275,42 @@ TEST_F(ServeTest, TokensThereAndBack) {
 }
 
 TEST_F(ServeTest, TellsAboutItself) {
-  const json models = Parse(server_->Get("/v1/models").body);
+  const json models = ParseJsonText(server_->Get("/v1/models").body);
   EXPECT_EQ(models["data"][0]["id"], "tiny");
   EXPECT_EQ(models["data"][0]["max_model_len"], 40960);
   EXPECT_EQ(server_->Get("/v1/models/tiny").status, 200);
   EXPECT_EQ(server_->Get("/v1/models/other").status, 404);
-  EXPECT_TRUE(Parse(server_->Get("/model_info").body)["is_generation"]);
-  const json info = Parse(server_->Get("/server_info").body);
+  EXPECT_TRUE(ParseJsonText(server_->Get("/model_info").body)["is_generation"]);
+  const json info = ParseJsonText(server_->Get("/server_info").body);
   EXPECT_EQ(info["pp_size"], 2);
   EXPECT_EQ(info["max_total_num_tokens"], 32768);
   EXPECT_EQ(info["internal_states"].size(), 1u);
   EXPECT_EQ(server_->Get("/health_generate").status, 200);
-  EXPECT_EQ(Parse(server_->Get("/openapi.json").body)["openapi"], "3.1.0");
+  EXPECT_EQ(ParseJsonText(server_->Get("/openapi.json").body)["openapi"], "3.1.0");
   EXPECT_GT(server_->Metric("longspan_plans_total"), 0);
-  ExpectNothingRuns();
+  server_->ExpectNothingRuns();
   EXPECT_EQ(HttpClient(server_->port()).Post("/flush_cache?timeout=5", "").status, 200);
+}
+
+// The commands of README.md that are meant to be typed.
+TEST_F(ServeTest, TheExamplesOfTheReadmeWork) {
+  if (std::system("command -v curl > /dev/null") != 0) GTEST_SKIP() << "there is no curl";
+  std::ifstream file(LONGSPAN_SOURCE_DIR "/README.md");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  int examples = 0;
+  const std::string begin = "```sh\ncurl";
+  for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at + 1)) {
+    std::string command = text.substr(at + 6, text.find("```", at + 6) - at - 6);
+    const size_t port = command.find(":30000");
+    ASSERT_NE(port, std::string::npos) << command;
+    command.replace(port, 6, ":" + std::to_string(server_->port()));
+    const Outcome outcome = RunProgram({"-c", command}, {.program = "/bin/sh"});
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+    EXPECT_THAT(outcome.output, HasSubstr("\"choices\"")) << command;
+    EXPECT_THAT(outcome.output, HasSubstr("\"finish_reason\":\"")) << command;
+    ++examples;
+  }
+  EXPECT_EQ(examples, 2);
 }
 
 TEST_F(ServeTest, AClientThatGoesFreesItsPages) {
@@ -383,7 +324,7 @@ TEST_F(ServeTest, AClientThatGoesFreesItsPages) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(server_->Metric("longspan_running_requests"), 1);
     client.Close();
-    ExpectNothingRuns();
+    server_->ExpectNothingRuns();
   }
 }
 
@@ -399,115 +340,7 @@ TEST_F(ServeTest, ARequestCanBeAborted) {
   EXPECT_THAT(client.ReadUntil("data: "), HasSubstr("200 OK"));
   EXPECT_EQ(server_->Post("/abort_request", {{"rid", "mine"}}).status, 200);
   EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr(R"("type":"abort")"));
-  ExpectNothingRuns();
-}
-
-TEST(ServeEndTest, ASignalDrainsAndASecondOneEnds) {
-  for (const bool twice : {false, true}) {
-    RunningServer server({"--dtype", "f32"});
-    HttpClient client(server.port());
-    const int tokens = twice ? 30000 : 500;
-    client.Send(RequestText(
-        "POST", "/v1/completions",
-        json{{"prompt", "ROMEO:"}, {"max_tokens", tokens}, {"ignore_eos", true}, {"stream", true}}
-            .dump()));
-    client.ReadUntil("data: ");
-    kill(server.pid(), SIGTERM);
-    if (twice) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      kill(server.pid(), SIGTERM);
-      EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr(R"("finish_reason":"abort")"));
-    } else {
-      EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr(R"("finish_reason":"length")"));
-    }
-    const Outcome outcome = server.Wait();
-    EXPECT_EQ(outcome.exit_code, twice ? 1 : 0) << outcome.errors;
-    EXPECT_TRUE(outcome.left.empty());
-  }
-}
-
-TEST(ServeEndTest, AFullQueueIsToldWithATime) {
-  RunningServer server({"--max-running-requests", "1", "--max-queued-requests", "1"});
-  const std::string body =
-      RequestText("POST", "/v1/completions",
-                  json{{"prompt", "ROMEO:"}, {"max_tokens", 20000}, {"ignore_eos", true}}.dump());
-  HttpClient running(server.port());
-  running.Send(body);
-  while (server.Metric("longspan_running_requests") == 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  HttpClient queued(server.port());
-  queued.Send(body);
-  while (server.Metric("longspan_queued_requests") == 0)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  HttpClient refused(server.port());
-  refused.Send(body);
-  const HttpReply reply = refused.Read();
-  EXPECT_EQ(reply.status, 429);
-  EXPECT_EQ(reply.headers.count("retry-after"), 1u);
-}
-
-TEST(ServeEndTest, StreamsSurviveTheLossOfAStage) {
-  RunningServer server({"--pp-size", "2", "--dtype", "f32"});
-  const json request = {{"prompt", "ROMEO:"},
-                        {"max_tokens", 600},
-                        {"temperature", 0},
-                        {"ignore_eos", true},
-                        {"stream", true}};
-  const auto text_of = [](const HttpReply& reply) {
-    std::string text;
-    for (const std::string& event : reply.Events())
-      if (event != "[DONE]") text += Parse(event)["choices"][0]["text"].get<std::string>();
-    return text;
-  };
-  const std::string expected = text_of(server.Post("/v1/completions", request));
-  HttpClient client(server.port());
-  client.Send(RequestText("POST", "/v1/completions", request.dump()));
-  const std::string begin = client.ReadUntil("data: ");
-  kill(server.program().WaitForStages(2)[1], SIGKILL);
-  // The rest of the stream, behind its head and the first "data: ".
-  std::string rest = client.ReadUntil("[DONE]");
-  HttpReply reply;
-  reply.body = "data: " + rest;
-  EXPECT_EQ(text_of(reply), expected);
-  EXPECT_EQ(server.Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 2}}).status, 200);
-}
-
-TEST(ServeUsageTest, TheLaunchFlagsOfOthersAreKnown) {
-  const Outcome outcome =
-      RunProgram({"serve",
-                  "--model-path",
-                  "M",
-                  "--trust-remote-code",
-                  "--nnodes",
-                  "4",
-                  "--node-rank",
-                  "0",
-                  "--tp",
-                  "8",
-                  "--pp-size",
-                  "4",
-                  "--port",
-                  "30000",
-                  "--dist-init-addr",
-                  "host:1234",
-                  "--mem-fraction-static",
-                  "0.8",
-                  "--attention-backend",
-                  "fa3",
-                  "--host",
-                  "0.0.0.0",
-                  "--watchdog-timeout",
-                  "3600",
-                  "--max-running-requests",
-                  "128",
-                  "--chunked-prefill-size",
-                  "12288",
-                  "--enable-dynamic-chunking"},
-                 {.environment = {{"SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR", "0.65"},
-                                  {"SGLANG_PP_LAYER_PARTITION", "15,15,15,16"}}});
-  // What is not built is refused by its name, not as unknown.
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.errors, HasSubstr("built"));
+  server_->ExpectNothingRuns();
 }
 
 }  // namespace
