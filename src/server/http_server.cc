@@ -25,7 +25,7 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-using tcp = asio::ip::tcp;
+using Tcp = asio::ip::tcp;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // After a failed accept: of descriptors there may be more soon.
@@ -62,7 +62,7 @@ class AsioServer : public HttpServer {
   SessionContext context_;
   asio::io_context io_{1};
   asio::executor_work_guard<asio::io_context::executor_type> work_;
-  tcp::acceptor acceptor_;
+  Tcp::acceptor acceptor_;
   asio::signal_set signals_;
   std::function<void(int)> on_signal_;
   std::vector<std::weak_ptr<HttpSession>> sessions_;  // of the I/O thread
@@ -72,16 +72,16 @@ class AsioServer : public HttpServer {
 
 base::Status AsioServer::Bind(const std::string& host, uint16_t port) {
   error_code error;
-  tcp::resolver resolver(io_);
+  Tcp::resolver resolver(io_);
   const auto addresses = resolver.resolve(
-      host, std::to_string(port), tcp::resolver::passive | tcp::resolver::numeric_service, error);
+      host, std::to_string(port), Tcp::resolver::passive | Tcp::resolver::numeric_service, error);
   if (error || addresses.empty())
     return base::InvalidArgument("--host {} is no address of this machine: {}", host,
                                  error.message());
-  const tcp::endpoint endpoint = addresses.begin()->endpoint();
+  const Tcp::endpoint endpoint = addresses.begin()->endpoint();
   acceptor_.open(endpoint.protocol(), error);
   if (!error) CloseOnExec(acceptor_.native_handle());
-  if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
+  if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor_.bind(endpoint, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error)
@@ -116,7 +116,7 @@ asio::awaitable<void> AsioServer::Accept() {
     }
     CloseOnExec(socket.native_handle());
     error_code ignored;
-    socket.set_option(tcp::no_delay(true), ignored);
+    socket.set_option(Tcp::no_delay(true), ignored);
     std::shared_ptr<HttpSession> session = MakeHttpSession(std::move(socket), context_);
     if (sessions_.size() > 2 * static_cast<size_t>(context_.connections) + 64)
       std::erase_if(sessions_, [](const auto& other) { return other.expired(); });

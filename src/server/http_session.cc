@@ -26,7 +26,7 @@ namespace {
 
 namespace asio = boost::asio;
 using boost::system::error_code;
-using tcp = asio::ip::tcp;
+using Tcp = asio::ip::tcp;
 
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16384;
@@ -70,7 +70,7 @@ class Session : public HttpSession,
                 public ResponseWriter,
                 public std::enable_shared_from_this<Session> {
  public:
-  Session(tcp::socket socket, SessionContext& context)
+  Session(Tcp::socket socket, SessionContext& context)
       : context_(context),
         socket_(std::move(socket)),
         changed_(socket_.get_executor()),
@@ -108,7 +108,7 @@ class Session : public HttpSession,
   void AppendHead(int status, std::string_view content_type, std::string_view framing);
 
   SessionContext& context_;
-  tcp::socket socket_;
+  Tcp::socket socket_;
   boost::beast::flat_buffer buffer_;
   asio::steady_timer changed_;  // cancelled when the answer has got further or the client is gone
   SocketDeadline deadline_;
@@ -174,7 +174,7 @@ asio::awaitable<void> Session::Run() {
   }
   deadline_.Disarm();
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_both, ignored);
+  socket_.shutdown(Tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
 }
 
@@ -210,7 +210,7 @@ asio::awaitable<bool> Session::ReadRequest(HttpRequest& request) {
     if (context_.closing) co_return false;
     idle_ = true;
     deadline_.Arm(context_.limits.idle_time, shared_from_this());
-    const auto [error] = co_await socket_.async_wait(tcp::socket::wait_read, kAwait);
+    const auto [error] = co_await socket_.async_wait(Tcp::socket::wait_read, kAwait);
     idle_ = false;
     if (error) co_return false;
   }
@@ -237,7 +237,7 @@ asio::awaitable<void> Session::Refuse(const HttpRequest& request, HttpResponse r
 
 asio::awaitable<void> Session::Linger() {
   error_code ignored;
-  socket_.shutdown(tcp::socket::shutdown_send, ignored);
+  socket_.shutdown(Tcp::socket::shutdown_send, ignored);
   deadline_.Arm(kLinger, shared_from_this());
   std::string dropped(kReadBytes, '\0');
   while (!deadline_.timed_out()) {
@@ -369,7 +369,7 @@ void Session::End() {
 
 }  // namespace
 
-std::shared_ptr<HttpSession> MakeHttpSession(tcp::socket socket, SessionContext& context) {
+std::shared_ptr<HttpSession> MakeHttpSession(Tcp::socket socket, SessionContext& context) {
   return std::make_shared<Session>(std::move(socket), context);
 }
 

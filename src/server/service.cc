@@ -42,7 +42,7 @@ Service::Service(ServiceOptions options, EngineLoop& loop, WorkerPool& pool)
 void Service::AddRoutes() {
   const std::vector<std::string> get = {"GET"};
   const std::vector<std::string> post = {"POST"};
-  const auto add = [&](std::initializer_list<const char*> paths, Route route) {
+  const auto add = [&](std::initializer_list<const char*> paths, const Route& route) {
     for (const char* path : paths) routes_[path] = route;
   };
   add({"/v1/completions"}, {post, &Service::Completions, true});
