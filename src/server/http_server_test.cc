@@ -15,9 +15,9 @@ namespace longspan::server {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::HttpClient;
 using testing::HttpReply;
+using ::testing::Not;
 using testing::RequestText;
 using ::testing::StartsWith;
 
