@@ -27,7 +27,7 @@ void AddBenchCommand(CLI::App& app, Command& selected) {
   AddBenchPrefill(*bench, selected);
   AddBenchDecode(*bench, selected);
   AddBenchPipeline(*bench, selected);
-  AddPlannedBench(*bench, selected, "ops");
+  AddBenchOps(*bench, selected);
   AddPlannedBench(*bench, selected, "serve");
 }
 

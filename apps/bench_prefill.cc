@@ -1,4 +1,6 @@
 // `longspan bench prefill`: prompt tokens per second and their share of the machine's peak.
+#include <cmath>
+#include <limits>
 #include <memory>
 
 #include <fmt/format.h>
@@ -34,11 +36,14 @@ struct PrefillRow {
   int64_t kv_bytes_per_token = 0;
   int64_t workspace_bytes = 0;
 
+  double first_token_s() const { return static_cast<double>(prompt_length) / tokens_per_s.median; }
   double peak() const { return (peak_before + peak_after) / 2; }
   bool busy() const { return cpu_share < kLeastCpuShare || PeakMoved(peak_before, peak_after); }
 };
 
+// Of a GPU unknown here: 'bench ops' measures it.
 double Peak(const EngineSetup& setup, int threads) {
+  if (setup.on_gpu) return std::numeric_limits<double>::quiet_NaN();
   const PeakGflops peak = MeasurePeakOf(threads);
   return setup.compute == tensor::DType::kBf16 ? peak.bf16 : peak.f32;
 }
@@ -55,7 +60,8 @@ base::Status MeasureRuns(const PrefillFlags& flags, const EngineSetup& setup,
     LONGSPAN_ASSIGN_OR_RETURN(const PrefillRun result,
                               run(row.prompt_length, static_cast<uint64_t>(repeat) + 1));
     rates.push_back(static_cast<double>(row.prompt_length) / result.seconds);
-    row.cpu_share = std::min(row.cpu_share, result.report.cpu_share());
+    // The thread of a stage on a GPU sleeps while that computes.
+    if (!setup.on_gpu) row.cpu_share = std::min(row.cpu_share, result.report.cpu_share());
   }
   row.tokens_per_s = SpreadOf(std::move(rates));
   return base::OkStatus();
@@ -85,18 +91,24 @@ base::Result<PrefillRow> MeasureRow(const PrefillFlags& flags, const EngineSetup
   return row;
 }
 
+ordered_json OrNull(double value) {
+  if (std::isnan(value)) return nullptr;
+  return value;
+}
+
 ordered_json ToJson(const PrefillRow& row) {
   return {{"prompt_len", row.prompt_length},
           {"depth", row.depth},
           {"threads", row.threads},
+          {"first_token_s", row.first_token_s()},
           {"tokens_per_s", row.tokens_per_s.median},
           {"tokens_per_s_min", row.tokens_per_s.min},
           {"tokens_per_s_max", row.tokens_per_s.max},
           {"gflops_per_s", row.gflops_per_s},
-          {"peak_gflops_per_s", row.peak()},
-          {"peak_before_gflops_per_s", row.peak_before},
-          {"peak_after_gflops_per_s", row.peak_after},
-          {"share_of_peak", row.gflops_per_s / row.peak()},
+          {"peak_gflops_per_s", OrNull(row.peak())},
+          {"peak_before_gflops_per_s", OrNull(row.peak_before)},
+          {"peak_after_gflops_per_s", OrNull(row.peak_after)},
+          {"share_of_peak", OrNull(row.gflops_per_s / row.peak())},
           {"peak_rss_mib", row.peak_rss_mib},
           {"kv_bytes_per_token", row.kv_bytes_per_token},
           {"workspace_bytes", row.workspace_bytes},
@@ -104,10 +116,13 @@ ordered_json ToJson(const PrefillRow& row) {
           {"busy", row.busy()}};
 }
 
+std::string OrDash(double value) { return std::isnan(value) ? "-" : fmt::format("{:.1f}", value); }
+
 void PrintTable(const std::vector<PrefillRow>& rows) {
   BenchTable table({{"prompt", "tokens"},
                     {"depth", "tokens"},
                     {"threads", ""},
+                    {"first token", "s"},
                     {"median", "tokens/s"},
                     {"min", "tokens/s"},
                     {"max", "tokens/s"},
@@ -121,10 +136,10 @@ void PrintTable(const std::vector<PrefillRow>& rows) {
   for (const PrefillRow& row : rows) {
     table.AddRow({WithThousands(static_cast<double>(row.prompt_length)),
                   WithThousands(static_cast<double>(row.depth)), fmt::format("{}", row.threads),
+                  fmt::format("{:.3f}", row.first_token_s()),
                   WithThousands(row.tokens_per_s.median), WithThousands(row.tokens_per_s.min),
                   WithThousands(row.tokens_per_s.max), fmt::format("{:.1f}", row.gflops_per_s),
-                  fmt::format("{:.1f}", row.peak()),
-                  fmt::format("{:.1f}", 100 * row.gflops_per_s / row.peak()),
+                  OrDash(row.peak()), OrDash(100 * row.gflops_per_s / row.peak()),
                   fmt::format("{:.1f}", 100 * row.cpu_share), WithThousands(row.peak_rss_mib),
                   fmt::format("{:.1f}", static_cast<double>(row.workspace_bytes) / (1 << 20)),
                   WithThousands(static_cast<double>(row.kv_bytes_per_token))},

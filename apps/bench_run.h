@@ -26,6 +26,7 @@ inline constexpr double kMostPeakChange = 0.03;
 void AddBenchPrefill(CLI::App& bench, Command& selected);
 void AddBenchDecode(CLI::App& bench, Command& selected);
 void AddBenchPipeline(CLI::App& bench, Command& selected);
+void AddBenchOps(CLI::App& bench, Command& selected);
 
 // The same ids in every run of the program; `stream` tells prompts apart.
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab_size, uint64_t stream);

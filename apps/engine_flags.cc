@@ -50,6 +50,16 @@ void AddComputeFlags(CLI::App& command, EngineFlags& flags) {
       ->check(CLI::Range(1, 4096))
       ->envname("LONGSPAN_THREADS")
       ->group("Compute");
+  command.add_option("--base-gpu-id", flags.base_gpu_id, "the GPU of a host's first rank")
+      ->check(CLI::Range(0, 1023))
+      ->capture_default_str()
+      ->group("Compute");
+  command
+      .add_option("--gpu-id-step", flags.gpu_id_step,
+                  "from one rank's GPU to the next one's; 0: all ranks share one")
+      ->check(CLI::Range(0, 1023))
+      ->capture_default_str()
+      ->group("Compute");
   command
       .add_flag("--deterministic", flags.deterministic,
                 "the same bits for any chunking and any number of stages")
@@ -96,7 +106,9 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
 }
 
 void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
-  command.add_option("--chunked-prefill-size", flags.chunked_prefill_size, "prefill chunk [512]")
+  command
+      .add_option("--chunked-prefill-size", flags.chunked_prefill_size,
+                  "prefill chunk [512, on GPUs 8192]")
       ->type_name("TOKENS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->envname("LONGSPAN_CHUNKED_PREFILL_SIZE")
@@ -210,9 +222,8 @@ base::Status CheckNodes(const EngineFlags& flags) {
 
 // The flags of interfaces that come with later parts.
 base::Status CheckBuilt(const EngineFlags& flags) {
-  if (flags.backend == "cuda" || flags.backend == "emulated")
-    return base::Unimplemented("the backend '{}' is not built yet: use cpu or reference",
-                               flags.backend);
+  if (flags.backend == "emulated")
+    return base::Unimplemented("the backend 'emulated' is not built yet: use cpu or reference");
   if (flags.kv_cache_dtype == "fp8")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
   if (flags.chunk_policy != "fixed" || flags.dynamic_chunking || flags.smooth_factor)

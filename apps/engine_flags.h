@@ -19,6 +19,8 @@ struct EngineFlags {
   uint64_t dummy_seed = 0;
   std::string backend = "auto";
   int threads = 0;  // 0: all cores / ranks
+  int base_gpu_id = 0;
+  int gpu_id_step = 1;
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   spec::Mesh mesh;

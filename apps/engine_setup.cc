@@ -7,6 +7,7 @@
 #include "apps/node_setup.h"
 #include "apps/trace_writer.h"
 #include "apps/wiring.h"
+#include "base/log.h"
 #include "model/architecture.h"
 #include "model/parameters.h"
 #include "runtime/node_wire.h"
@@ -17,6 +18,8 @@ namespace longspan::apps {
 namespace {
 
 constexpr int64_t kDefaultChunkTokens = 512;
+// What keeps a GPU's products and attention busy.
+constexpr int64_t kDefaultChunkTokensOnGpu = 8192;
 // Without any progress in between: then it is no accident.
 constexpr int kMostRestarts = 3;
 // Without --max-total-tokens: room for so many of the longest sequences, if the memory is there.
@@ -37,6 +40,8 @@ runtime::StageShare StagesHere(const EngineFlags& flags) {
 // Packing more weights than there is memory would end in the kernel killing the process.
 base::Status CheckWeightsFit(const EngineFlags& flags, const EngineSetup& setup) {
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(setup.backend));
+  // Of a GPU's memory its rank knows.
+  if (!backend->is_on_host()) return base::OkStatus();
   const int64_t needed = model::Parameters(setup.model) * tensor::SizeOf(setup.compute) *
                          StagesHere(flags).count() / flags.mesh.pp;
   const int64_t available = backend->AvailableBytes();
@@ -79,6 +84,18 @@ int ChooseThreads(const EngineFlags& flags) {
   return std::max(1, cores / StagesHere(flags).count());
 }
 
+// Between neighbours of one host, where their GPUs can.
+void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
+  for (size_t rank = 0; rank < configs.size(); ++rank) {
+    if (rank + 1 == configs.size() && !is_ring) return;
+    runtime::RankConfig& here = configs[rank];
+    runtime::RankConfig& next = configs[(rank + 1) % configs.size()];
+    if (here.node != next.node || !CanCopyBetweenGpus(here.device, next.device)) continue;
+    here.next_by_peer_copy = true;
+    next.previous_by_peer_copy = true;
+  }
+}
+
 std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
                                              const engine::SchedulerOptions& scheduler) {
   std::vector<runtime::RankConfig> configs;
@@ -96,6 +113,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .backend = setup.backend,
         .threads = setup.threads,
         .cores = {cores.begin(), cores.end()},
+        .device = setup.on_gpu ? flags.base_gpu_id + flags.gpu_id_step * (stage - here->first) : -1,
         .compute = setup.compute,
         .kv_cache = setup.kv_cache,
         .deterministic = flags.deterministic,
@@ -112,6 +130,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .watchdog_timeout_ms = static_cast<int64_t>(1000 * flags.watchdog_timeout),
     });
   }
+  if (setup.on_gpu) ChoosePeerCopies(configs, setup.shape.is_ring());
   return configs;
 }
 
@@ -121,6 +140,21 @@ std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path, 
   return [writer = std::make_shared<TraceWriter>(path, ranks)](const engine::StepRecord& step) {
     writer->Add(step);
   };
+}
+
+// What every GPU's memory is used for.
+void LogMemory(const runtime::GroupInfo& info) {
+  constexpr double kGib = 1 << 30;
+  for (size_t stage = 0; stage < info.ranks.size(); ++stage) {
+    const runtime::RankReady& rank = info.ranks[stage];
+    const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / kGib; };
+    const int64_t kv_bytes = rank.kv_bytes_per_page * info.pages;
+    base::Log("engine").info(
+        "stage {} on GPU {}: weights {:.2f} GiB, workspace {:.2f} GiB, KV cache {:.2f} GiB ({} "
+        "tokens), {:.2f} GiB left",
+        stage, rank.device, gib(rank.weight_bytes), gib(rank.workspace_bytes), gib(kv_bytes),
+        info.capacity_tokens(), gib(rank.available_bytes - rank.workspace_bytes - kv_bytes));
+  }
 }
 
 using RanksStarter =
@@ -136,7 +170,9 @@ base::Result<RanksStarter> RankStarter(const EngineFlags& flags, const EngineSet
     return RanksStarter([leader] { return leader->StartRanks(); });
   }
   const plan::PipelineShape shape = setup.shape;
-  const bool threads = placement == StagePlacement::kThreads || shape.ranks == 1;
+  // What has gone wrong on a GPU ends with the process that used it.
+  const bool alone = shape.ranks == 1 && !setup.on_gpu;
+  const bool threads = placement == StagePlacement::kThreads || alone;
   return RanksStarter(
       [=] { return threads ? StartRankThreads(shape) : StartRankProcesses(shape); });
 }
@@ -163,8 +199,9 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
         "--context-length {} is above the model's {}: raise max_position_embeddings in "
         "its config.json if it can really do that",
         setup.context_length, setup.model.context_length);
-  setup.chunk_tokens =
-      flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size : kDefaultChunkTokens;
+  setup.on_gpu = !backend->is_on_host();
+  setup.chunk_tokens = setup.on_gpu ? kDefaultChunkTokensOnGpu : kDefaultChunkTokens;
+  if (flags.chunked_prefill_size > 0) setup.chunk_tokens = flags.chunked_prefill_size;
   setup.chunk_tokens = std::min(setup.chunk_tokens, setup.context_length);
   return setup;
 }
@@ -197,6 +234,10 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
   };
   LONGSPAN_ASSIGN_OR_RETURN(auto group, bring_up({0}, capacity, loading));
   capacity.max_total_tokens = group->info().capacity_tokens();
+  if (setup.on_gpu)
+    LogMemory(group->info());
+  else if (flags.backend == "auto" && HasGpuBackend())
+    base::Log("engine").info("computing on the CPU: {}", WhyNoGpu());
   const auto restart = [bring_up, capacity](plan::Epoch epoch) {
     return bring_up(epoch, capacity, {});
   };

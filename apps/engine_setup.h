@@ -20,6 +20,7 @@ struct EngineSetup {
   std::filesystem::path model_dir;
   spec::ModelSpec model;
   std::string backend;
+  bool on_gpu = false;
   tensor::DType compute = tensor::DType::kF32;
   tensor::DType kv_cache = tensor::DType::kF32;
   plan::PipelineShape shape;

@@ -5,9 +5,11 @@
 
 #include <fmt/ranges.h>
 
+#include "apps/node_line.h"
 #include "apps/node_ranks.h"
 #include "base/log.h"
 #include "comm/socket/socket.h"
+#include "runtime/rank_log.h"
 
 namespace longspan::apps {
 namespace {
@@ -190,12 +192,16 @@ class Leader : public NodeLeader {
     LONGSPAN_ASSIGN_OR_RETURN(NodeLines lines, CollectLines());
     Ranks remote;
     for (size_t node = 1; node < nodes_.size(); ++node) {
+      Ranks of_node;
       for (int stage = shares_[node].first; stage < shares_[node].end; ++stage) {
         const NodeLine control{launch_, NodeLine::Kind::kControl, stage};
         LONGSPAN_ASSIGN_OR_RETURN(auto channel,
                                   comm::CreateSocketChannel(std::move(lines.at(control))));
-        remote.push_back(std::make_unique<RemoteRank>(std::move(channel), node));
+        of_node.push_back(std::make_unique<RemoteRank>(DelayedLine(std::move(channel)), node));
       }
+      // The first of them writes the log of its node.
+      of_node = runtime::ShareLog(std::move(of_node), nullptr);
+      std::move(of_node.begin(), of_node.end(), std::back_inserter(remote));
     }
     LONGSPAN_ASSIGN_OR_RETURN(Ranks ranks,
                               StartShare(shares_.front(), launch, std::move(lines), {}));

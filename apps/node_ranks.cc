@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "apps/model_location.h"
+#include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
+#include "runtime/rank_log.h"
 #include "runtime/rank_process.h"
 
 namespace longspan::apps {
@@ -20,9 +22,18 @@ struct Inheritance {
   std::unique_ptr<comm::Channel> channel;  // the other end of its control line, where it is here
 
   void Add(const char* flag, comm::FileDescriptor descriptor) {
+    std::vector<comm::FileDescriptor> list;
+    list.push_back(std::move(descriptor));
+    Add(flag, std::move(list));
+  }
+  void Add(const char* flag, std::vector<comm::FileDescriptor> list) {
+    std::string numbers;
+    for (comm::FileDescriptor& descriptor : list) {
+      numbers += fmt::format("{}{}", numbers.empty() ? "" : ",", 3 + descriptors.size());
+      descriptors.push_back(std::move(descriptor));
+    }
     arguments.emplace_back(flag);
-    arguments.push_back(std::to_string(3 + descriptors.size()));
-    descriptors.push_back(std::move(descriptor));
+    arguments.push_back(std::move(numbers));
   }
 };
 
@@ -32,6 +43,7 @@ class ShareBuilder {
       : share_(share), launch_(launch), lines_(std::move(lines)), ranks_(share.count()) {}
 
   base::Result<std::vector<Inheritance>> Build() {
+    LONGSPAN_RETURN_IF_ERROR(AddLog());
     for (int stage = share_.first; stage < share_.end; ++stage)
       LONGSPAN_RETURN_IF_ERROR(AddControl(stage));
     for (int stage = 1; stage < launch_.stages; ++stage)
@@ -46,6 +58,10 @@ class ShareBuilder {
     return std::move(ranks_);
   }
 
+  // The writing end of the step log, where the leader writes it; null where a rank does, or where
+  // there is one rank, whose channel is as good.
+  std::unique_ptr<comm::JournalWriter> TakeLog() { return std::move(log_); }
+
  private:
   struct Line {
     NodeLine::Kind kind;
@@ -59,6 +75,26 @@ class ShareBuilder {
     const auto found = lines_.find({launch_.number, line.kind, line.stage});
     LONGSPAN_CHECK(found != lines_.end(), "no line for stage {}", line.stage);
     return std::move(found->second);
+  }
+
+  bool leader_is_here() const {
+    return !lines_.contains({launch_.number, NodeLine::Kind::kControl, share_.first});
+  }
+
+  base::Status AddLog() {
+    if (share_.count() == 1) return base::OkStatus();
+    std::vector<comm::FileDescriptor> writer;
+    for (int stage = share_.first; stage < share_.end; ++stage) {
+      LONGSPAN_ASSIGN_OR_RETURN(auto pair, comm::CreateSocketPair());
+      writer.push_back(std::move(pair.first));
+      Rank(stage).Add("--plans", std::move(pair.second));
+    }
+    if (leader_is_here()) {
+      LONGSPAN_ASSIGN_OR_RETURN(log_, comm::CreateSharedMemoryJournal(std::move(writer)));
+    } else {
+      Rank(share_.first).Add("--relay", std::move(writer));
+    }
+    return base::OkStatus();
   }
 
   base::Status AddControl(int stage) {
@@ -92,6 +128,7 @@ class ShareBuilder {
   const runtime::NodeLaunch& launch_;
   NodeLines lines_;
   std::vector<Inheritance> ranks_;
+  std::unique_ptr<comm::JournalWriter> log_;
 };
 
 }  // namespace
@@ -100,8 +137,8 @@ base::Result<Ranks> StartShare(const runtime::StageShare& share, const runtime::
                                NodeLines lines,
                                const std::vector<std::vector<std::string>>& arguments) {
   LONGSPAN_ASSIGN_OR_RETURN(const auto program, ProgramPath());
-  LONGSPAN_ASSIGN_OR_RETURN(auto inheritances,
-                            ShareBuilder(share, launch, std::move(lines)).Build());
+  ShareBuilder builder(share, launch, std::move(lines));
+  LONGSPAN_ASSIGN_OR_RETURN(auto inheritances, builder.Build());
   Ranks ranks;
   for (Inheritance& each : inheritances) {
     if (const size_t index = ranks.size(); index < arguments.size())
@@ -113,7 +150,7 @@ base::Result<Ranks> StartShare(const runtime::StageShare& share, const runtime::
                                               .inherited = std::move(each.descriptors)}));
     ranks.push_back(std::move(rank));
   }
-  return ranks;
+  return runtime::ShareLog(std::move(ranks), builder.TakeLog());
 }
 
 std::string JoinText(int node, const comm::TcpAddress& listens) {

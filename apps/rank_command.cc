@@ -17,6 +17,8 @@ void AddRankCommand(CLI::App& app, Command& selected) {
   command->add_option("--previous", descriptors->previous);
   command->add_option("--next", descriptors->next);
   command->add_option("--tokens", descriptors->tokens);
+  command->add_option("--plans", descriptors->plans);
+  command->add_option("--relay", descriptors->relay)->delimiter(',');
   auto host = std::make_shared<runtime::RankHost>();
   command->add_option("--model-dir", host->model_dir);
   command->add_option("--threads", host->threads);
@@ -29,7 +31,7 @@ void AddRankCommand(CLI::App& app, Command& selected) {
       if (status.code() == base::StatusCode::kInvalidArgument) return status;
       // What fails is told to the leader, which tells the user; here it is for those who debug.
       if (status.ok()) {
-        status = runtime::RunRank(links, FindBackend, *host);
+        status = runtime::RunRank(links, FindBackend, *host, ConnectPeers);
       } else if (links.leader != nullptr) {
         (void)links.leader->Send(runtime::EncodeFailure(status));
       }

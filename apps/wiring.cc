@@ -4,49 +4,62 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "apps/model_location.h"
+#include "apps/node_line.h"
+#include "apps/node_ranks.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/peak_probe.h"
+#include "backend/cuda/copy_rate.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/peer_memory.h"
 #include "backend/reference/reference_backend.h"
 #include "comm/in_process/in_process.h"
+#include "comm/peer_copy/peer_link.h"
 #include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
-#include "runtime/rank_process.h"
+#include "runtime/rank_log.h"
 
 namespace longspan::apps {
 namespace {
 
 using Ranks = std::vector<std::unique_ptr<runtime::RankHandle>>;
 
-// The inherited descriptors of one rank and the arguments that tell it their numbers.
-struct ProcessConnections {
-  std::vector<comm::FileDescriptor> descriptors;
-  std::vector<std::string> arguments = {"rank"};
+bool LeadsToAnotherHost(int descriptor) {
+  int family = AF_UNIX;
+  socklen_t size = sizeof(family);
+  return ::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family != AF_UNIX;
+}
 
-  void Add(const char* flag, comm::FileDescriptor descriptor) {
-    arguments.emplace_back(flag);
-    arguments.push_back(std::to_string(3 + descriptors.size()));
-    descriptors.push_back(std::move(descriptor));
-  }
-};
+base::Result<std::unique_ptr<comm::Channel>> CreateChannel(int descriptor) {
+  const bool far = LeadsToAnotherHost(descriptor);
+  LONGSPAN_ASSIGN_OR_RETURN(auto channel,
+                            comm::CreateSocketChannel(comm::FileDescriptor(descriptor)));
+  return far ? DelayedLine(std::move(channel)) : std::move(channel);
+}
 
 // Through memory within a host, over TCP between hosts.
 base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
-  comm::FileDescriptor socket(descriptor);
-  int family = AF_UNIX;
-  socklen_t size = sizeof(family);
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_DOMAIN, &family, &size) == 0 && family != AF_UNIX)
-    return comm::CreateSocketLink(std::move(socket));
-  return comm::CreateSharedMemoryLink(std::move(socket));
+  if (!LeadsToAnotherHost(descriptor))
+    return comm::CreateSharedMemoryLink(comm::FileDescriptor(descriptor));
+  LONGSPAN_ASSIGN_OR_RETURN(auto link, comm::CreateSocketLink(comm::FileDescriptor(descriptor)));
+  return DelayedLine(std::move(link));
 }
 
 }  // namespace
 
 base::Result<const ops::Backend*> FindBackend(std::string_view name) {
-  if (name == "cpu" || name == "auto") return &backend::cpu::CpuBackend();
   if (name == "reference") return &backend::reference::ReferenceBackend();
+  if (name == "cuda") return backend::cuda::CudaBackend();
+  if (name == "auto" && WhyNoGpu().empty()) return backend::cuda::CudaBackend();
+  if (name == "cpu" || name == "auto") return &backend::cpu::CpuBackend();
   return base::Unimplemented("the backend '{}' is not built: use cpu or reference", name);
 }
+
+std::string WhyNoGpu() {
+  const auto cuda = backend::cuda::CudaBackend();
+  return cuda.ok() ? std::string() : cuda.status().message();
+}
+
+bool HasGpuBackend() { return backend::cuda::CudaIsBuilt(); }
 
 base::Result<Ranks> StartRankThreads(const plan::PipelineShape& shape,
                                      const runtime::BackendFinder& find_backend) {
@@ -62,48 +75,24 @@ base::Result<Ranks> StartRankThreads(const plan::PipelineShape& shape,
     std::tie(links.back().next, links.front().previous) = comm::CreateInProcessLinkPair();
   if (stages > 1)
     std::tie(links.back().tokens, links.front().tokens) = comm::CreateInProcessChannelPair();
+  comm::JournalEnds log;
+  if (stages > 1) {
+    log = comm::CreateInProcessJournal(stages);
+    for (int stage = 0; stage < stages; ++stage) links[stage].plans = std::move(log.readers[stage]);
+  }
   Ranks ranks;
   for (int stage = 0; stage < stages; ++stage)
     ranks.push_back(
         runtime::StartRankThread(std::move(leaders[stage]), std::move(links[stage]), find_backend));
-  return ranks;
+  return runtime::ShareLog(std::move(ranks), std::move(log.writer));
 }
 
 base::Result<Ranks> StartRankProcesses(const plan::PipelineShape& shape) {
-  const int stages = shape.ranks;
-  LONGSPAN_ASSIGN_OR_RETURN(const auto program, ProgramPath());
-  std::vector<ProcessConnections> connections(stages);
-  std::vector<std::unique_ptr<comm::Channel>> leaders(stages);
-  for (int stage = 0; stage < stages; ++stage) {
-    LONGSPAN_ASSIGN_OR_RETURN(auto control, comm::CreateSocketPair());
-    connections[stage].Add("--leader", std::move(control.second));
-    LONGSPAN_ASSIGN_OR_RETURN(leaders[stage], comm::CreateSocketChannel(std::move(control.first)));
-    if (stage == 0 && !shape.is_ring()) continue;
-    LONGSPAN_ASSIGN_OR_RETURN(auto residual, comm::CreateSocketPair());
-    connections[(stage + stages - 1) % stages].Add("--next", std::move(residual.first));
-    connections[stage].Add("--previous", std::move(residual.second));
-  }
-  if (stages > 1) {
-    LONGSPAN_ASSIGN_OR_RETURN(auto tokens, comm::CreateSocketPair());
-    connections.front().Add("--tokens", std::move(tokens.first));
-    connections.back().Add("--tokens", std::move(tokens.second));
-  }
-  Ranks ranks;
-  for (int stage = 0; stage < stages; ++stage) {
-    LONGSPAN_ASSIGN_OR_RETURN(
-        auto rank,
-        runtime::StartRankProcess(std::move(leaders[stage]),
-                                  {.program = program.string(),
-                                   .arguments = std::move(connections[stage].arguments),
-                                   .inherited = std::move(connections[stage].descriptors)}));
-    ranks.push_back(std::move(rank));
-  }
-  return ranks;
+  return StartShare({0, shape.ranks}, {.stages = shape.ranks, .ring = shape.is_ring()}, {}, {});
 }
 
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links) {
-  LONGSPAN_ASSIGN_OR_RETURN(links.leader,
-                            comm::CreateSocketChannel(comm::FileDescriptor(descriptors.leader)));
+  LONGSPAN_ASSIGN_OR_RETURN(links.leader, CreateChannel(descriptors.leader));
   if (descriptors.previous >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.previous, CreateLink(descriptors.previous));
   }
@@ -111,10 +100,34 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
     LONGSPAN_ASSIGN_OR_RETURN(links.next, CreateLink(descriptors.next));
   }
   if (descriptors.tokens >= 0) {
-    LONGSPAN_ASSIGN_OR_RETURN(links.tokens,
-                              comm::CreateSocketChannel(comm::FileDescriptor(descriptors.tokens)));
+    LONGSPAN_ASSIGN_OR_RETURN(links.tokens, CreateChannel(descriptors.tokens));
   }
+  if (descriptors.plans >= 0) {
+    LONGSPAN_ASSIGN_OR_RETURN(
+        links.plans, comm::OpenSharedMemoryJournal(comm::FileDescriptor(descriptors.plans)));
+  }
+  if (descriptors.relay.empty()) return base::OkStatus();
+  std::vector<comm::FileDescriptor> readers;
+  for (const int descriptor : descriptors.relay) readers.emplace_back(descriptor);
+  LONGSPAN_ASSIGN_OR_RETURN(links.relay, comm::CreateSharedMemoryJournal(std::move(readers)));
   return base::OkStatus();
+}
+
+base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks& links) {
+  if (!config.previous_by_peer_copy && !config.next_by_peer_copy) return base::OkStatus();
+  LONGSPAN_ASSIGN_OR_RETURN(links.peer_memory, backend::cuda::CreatePeerMemory(config.device));
+  if (config.previous_by_peer_copy)
+    links.previous = comm::CreatePeerLink(std::move(links.previous), *links.peer_memory);
+  if (config.next_by_peer_copy)
+    links.next = comm::CreatePeerLink(std::move(links.next), *links.peer_memory);
+  return base::OkStatus();
+}
+
+bool CanCopyBetweenGpus(int from, int to) { return backend::cuda::CanCopyBetween(from, to); }
+
+base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue) {
+  if (backend.is_on_host()) return 0.0;
+  return backend::cuda::MeasureCopyRate(queue);
 }
 
 PeakGflops MeasurePeakGflops(tensor::ThreadPool& pool) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +18,11 @@ namespace longspan::apps {
 // The backend of that name; "auto" is the best that this machine has.
 base::Result<const ops::Backend*> FindBackend(std::string_view name);
 
+// Why "auto" takes no GPU; empty where it does.
+std::string WhyNoGpu();
+// Whether this program was built for GPUs at all.
+bool HasGpuBackend();
+
 // One rank per stage, connected in a row and back, and with looped stages in a ring: threads of
 // this process (tests may bring a backend of their own), or processes of this program.
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(
@@ -30,9 +36,21 @@ struct RankDescriptors {
   int previous = -1;
   int next = -1;
   int tokens = -1;
+  int plans = -1;          // the log of its node
+  std::vector<int> relay;  // to the readers of that log, where this rank writes it
 };
 // Makes them into connections, the leader's first: where another one fails, the leader can be told.
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links);
+
+// Lets the residual stream of the links that the configuration names pass from GPU to GPU.
+base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks& links);
+
+// Whether ranks of one host with these GPUs can do so.
+bool CanCopyBetweenGpus(int from, int to);
+
+// Bytes per second, read and written ones together, of copies within the device of the queue; 0 for
+// a host.
+base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue);
 
 // The machine's bf16 and f32 peak with those threads, in GFLOP/s, measured now.
 struct PeakGflops {

@@ -6,6 +6,9 @@ function(longspan_check_headers)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
        ${PROJECT_SOURCE_DIR}/src/*.h ${PROJECT_SOURCE_DIR}/apps/*.h
        ${PROJECT_SOURCE_DIR}/tests/*.h ${PROJECT_SOURCE_DIR}/bench/*.h)
+  if(NOT LONGSPAN_CUDA)
+    list(FILTER headers EXCLUDE REGEX "^src/backend/cuda/")
+  endif()
   set(sources "")
   foreach(header IN LISTS headers)
     set(source ${PROJECT_BINARY_DIR}/check_headers/${header}.cc)

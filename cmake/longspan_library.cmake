@@ -1,10 +1,14 @@
 # One room of src/ = one folder = one library. Sources and the unit tests beside them are found by name:
 # foo_test.cc is a test, every other .cc belongs to the library.
 
-# longspan_library(NAME [DEPS target...])
+# longspan_library(NAME [ONE_THREAD] [DEPS target...])
 # Declares the library longspan_NAME of the current folder, and with LONGSPAN_TESTS the test program NAME_test.
 function(longspan_library name)
-  cmake_parse_arguments(ARG "" "" "DEPS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "" "DEPS;TEST_DEPS" ${ARGN})
+  set(threads "")
+  if(ARG_ONE_THREAD)
+    set(threads ONE_THREAD)
+  endif()
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cc)
   set(tests ${sources})
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
@@ -14,18 +18,20 @@ function(longspan_library name)
   target_link_libraries(longspan_${name} PUBLIC ${ARG_DEPS})
   set_property(GLOBAL APPEND PROPERTY LONGSPAN_ROOMS longspan_${name})
   if(LONGSPAN_TESTS AND tests)
-    longspan_test(${name}_test SOURCES ${tests} DEPS longspan_${name} ${ARG_TEST_DEPS})
+    longspan_test(${name}_test ${threads} SOURCES ${tests} DEPS longspan_${name} ${ARG_TEST_DEPS})
   endif()
 endfunction()
 
-# What the sanitizers run.
+# What the sanitizers run: the address sanitizer all fast tests, the thread sanitizer those that have threads to race.
 add_custom_target(fast_tests)
+add_custom_target(threaded_tests)
 
-# longspan_test(NAME SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
+# longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
 # A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
-# (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run.
+# (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run. ONE_THREAD: no
+# code is tested here that threads share, or others test it with more of them. RUN_SERIAL: no other test runs beside.
 function(longspan_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;RUN_SERIAL" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -39,7 +45,12 @@ function(longspan_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   if(ARG_LABEL STREQUAL fast)
     add_dependencies(fast_tests ${name})
+    if(ARG_ONE_THREAD)
+      set(ARG_LABEL fast_one_thread)
+    else()
+      add_dependencies(threaded_tests ${name})
+    endif()
   endif()
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT})
+                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_RUN_SERIAL})
 endfunction()

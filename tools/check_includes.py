@@ -60,7 +60,7 @@ CONDITIONS_ALLOWED = ("src/backend/", "src/comm/", "apps/wiring.cc")
 CONCRETE = re.compile(r"^((?:backend|comm)/[^/]+/)")
 WIRING = "apps/wiring.cc"
 # What it leaves to files of their own: connections between hosts.
-NODE_WIRING = re.compile(r"^apps/node_(ranks|leader|follower)\.(h|cc)$")
+NODE_WIRING = re.compile(r"^apps/node_(ranks|leader|follower|line)\.(h|cc)$")
 
 # Folders below src/ that hold only test code, besides the files *_test.cc.
 TEST_FOLDERS = ("src/comm/conformance/",)

@@ -74,6 +74,8 @@ def entries(build, files):
     wanted = {pathlib.Path(file).resolve() for file in files}
     for entry in json.loads((build / "compile_commands.json").read_text()):
         path = pathlib.Path(entry["file"])
+        if path.suffix == ".cu":  # nvcc's command says nothing to clang
+            continue
         if wanted:
             if path in wanted:
                 yield entry

@@ -14,6 +14,7 @@ build_packages=(
 test_packages=(
   libgtest-dev libgmock-dev liblzma-dev
   clang-format-14 clang-tidy-14 python3 python3-venv
+  iproute2 util-linux
 )
 
 usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
@@ -57,6 +58,9 @@ install_clients() {
   fi
 }
 
+# NVIDIA's toolkit is no package of Debian's: where it is missing, the program is built without GPUs.
+nvcc=$("$(dirname "${BASH_SOURCE[0]}")/find_nvcc.sh" 2>&1) || true
+echo "setup: CUDA: $nvcc"
 if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
   install_clients

@@ -35,7 +35,7 @@ sources() {
   for folder in src apps tests bench; do
     [[ -d $folder ]] && folders+=("$folder")
   done
-  find "${folders[@]}" -name '*.h' -o -name '*.cc'
+  find "${folders[@]}" -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh'
 }
 
 check_format() { sources | xargs -P "$jobs" -n 20 clang-format-14 --dry-run -Werror; }
@@ -61,16 +61,23 @@ if setarch "$(uname -m)" -R true 2>/dev/null; then
   plain_layout=(setarch "$(uname -m)" -R)
 fi
 
+# The program that users run has the CUDA backend where it can be compiled; the sanitizers' builds do not.
+cuda=OFF
+tools/find_nvcc.sh >/dev/null && cuda=ON
+
 build() {
-  quietly 0 cmake --preset "$1" -DLONGSPAN_TESTS=ON
+  local options=(-DLONGSPAN_TESTS=ON)
+  [[ $1 == release ]] && options+=(-DLONGSPAN_CUDA="$cuda")
+  quietly 0 cmake --preset "$1" "${options[@]}"
   quietly 1 "${plain_layout[@]}" cmake --build --preset "$1" --parallel "$jobs" --target "$2"
 }
 
+# sanitize PRESET TARGET LABELS
 sanitize() {
   step "$1: build"
-  build "$1" fast_tests
+  build "$1" "$2"
   step "$1: the fast tests"
-  quietly 8 "${plain_layout[@]}" ctest --preset "$1" --label-regex fast --parallel "$jobs"
+  quietly 8 "${plain_layout[@]}" ctest --preset "$1" --label-regex "$3" --parallel "$jobs"
 }
 
 if [[ $mode != fast ]]; then
@@ -79,7 +86,7 @@ if [[ $mode != fast ]]; then
   tools/check_includes.py
 fi
 
-step "release: build"
+step "release: build (CUDA backend: $cuda)"
 build release all
 
 if [[ $mode != fast ]]; then
@@ -87,8 +94,8 @@ if [[ $mode != fast ]]; then
   build release check_headers
   step "clang-tidy"
   tools/run_tidy.py --jobs "$jobs"
-  sanitize asan
-  sanitize tsan
+  sanitize asan fast_tests '^fast'
+  sanitize tsan threaded_tests '^fast$'
 fi
 
 labels=(--label-exclude slow)

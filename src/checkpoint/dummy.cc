@@ -6,11 +6,14 @@
 #include <map>
 #include <numbers>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "base/counter_table.h"
 #include "base/mix_bits.h"
 #include "checkpoint/dense_view.h"
 #include "checkpoint/quoted.h"
@@ -21,11 +24,11 @@ namespace {
 
 using tensor::Bf16;
 
-// A value is drawn from this many equally likely ones: the table of one tensor stays in the first
+// A value is drawn from so many equally likely ones: the table of one tensor stays in the first
 // cache.
-constexpr int kTableBits = 12;
-constexpr int kTableSize = 1 << kTableBits;
-constexpr int kValuesPerMix = 4;
+constexpr int kTableSize = base::kCounterTableSize;
+using Table = std::array<Bf16, kTableSize>;
+
 constexpr uint64_t kGolden = 0x9e3779b97f4a7c15u;
 
 // FNV-1a (Fowler, Noll and Vo), so that a name means the same with every standard library.
@@ -61,6 +64,9 @@ const std::array<float, kTableSize>& StandardNormal() {
 struct Distribution {
   float mean = 0;
   float deviation = 0;
+  friend bool operator<(const Distribution& a, const Distribution& b) {
+    return std::tie(a.mean, a.deviation) < std::tie(b.mean, b.deviation);
+  }
 };
 
 Distribution DistributionOf(std::string_view name, int64_t columns) {
@@ -71,23 +77,22 @@ Distribution DistributionOf(std::string_view name, int64_t columns) {
   return {.mean = 0, .deviation = std::clamp(balanced, embedding ? 0.02f : 0.001f, 1.0f)};
 }
 
-// Element i is table[lane i % 4 of the mix of block i / 4].
-void Fill(uint64_t key, const Distribution& distribution, std::span<Bf16> values) {
-  std::array<Bf16, kTableSize> table;
+Table TableOf(const Distribution& distribution) {
+  Table table;
   std::ranges::transform(StandardNormal(), table.begin(), [&](float normal) {
     return tensor::ToBf16(distribution.mean + distribution.deviation * normal);
   });
-  const auto pick = [&table](uint64_t bits, size_t lane) {
-    return table[(bits >> (16 * lane + 16 - kTableBits)) & (kTableSize - 1)];
-  };
-  const size_t blocks = values.size() / kValuesPerMix;
-  Bf16* out = values.data();
-  for (size_t block = 0; block < blocks; ++block, out += kValuesPerMix) {
-    const uint64_t bits = base::MixBits(key + block * kGolden);
-    for (size_t lane = 0; lane < kValuesPerMix; ++lane) out[lane] = pick(bits, lane);
+  return table;
+}
+
+void Fill(uint64_t key, const Table& table, std::span<Bf16> values) {
+  constexpr size_t kBlock = base::kElementsPerMix;
+  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
+    const uint64_t bits = base::CounterTableBits(key, begin / kBlock);
+    const size_t count = std::min(kBlock, values.size() - begin);
+    for (size_t lane = 0; lane < count; ++lane)
+      values[begin + lane] = table[base::CounterTableIndex(bits, static_cast<int>(lane))];
   }
-  const uint64_t bits = base::MixBits(key + blocks * kGolden);
-  for (size_t lane = 0; lane < values.size() % kValuesPerMix; ++lane) out[lane] = pick(bits, lane);
 }
 
 class DummySource : public WeightSource {
@@ -102,13 +107,17 @@ class DummySource : public WeightSource {
     LONGSPAN_ASSIGN_OR_RETURN(
         tensor::Buffer buffer,
         tensor::AllocateHost(elements * tensor::SizeOf(tensor::DType::kBf16)));
-    const uint64_t key = base::MixBits(base::MixBits(seed_ + kGolden) + HashName(name));
-    Fill(key, DistributionOf(name, shape.back()),
+    Fill(KeyOf(name), TableFor(name, shape),
          {static_cast<Bf16*>(buffer.data()), static_cast<size_t>(elements)});
     const auto view = DenseView(buffer.data(), tensor::DType::kBf16, shape);
     bytes_read_ += view.bytes();
     held_[std::string(name)].push_back(std::move(buffer));
     return view;
+  }
+
+  std::optional<CounterTensor> Counter(std::string_view name,
+                                       std::span<const int64_t> shape) const override {
+    return CounterTensor{KeyOf(name), TableFor(name, shape)};
   }
 
   void Release(std::string_view name) override {
@@ -118,6 +127,18 @@ class DummySource : public WeightSource {
   int64_t bytes_read() const override { return bytes_read_; }
 
  private:
+  uint64_t KeyOf(std::string_view name) const {
+    return base::MixBits(base::MixBits(seed_ + kGolden) + HashName(name));
+  }
+
+  // Few: matrices of one width have the same.
+  const Table& TableFor(std::string_view name, std::span<const int64_t> shape) const {
+    const Distribution distribution = DistributionOf(name, shape.back());
+    const auto [found, is_new] = tables_.try_emplace(distribution);
+    if (is_new) found->second = TableOf(distribution);
+    return found->second;
+  }
+
   static base::Result<int64_t> CountElements(std::string_view name,
                                              std::span<const int64_t> shape) {
     LONGSPAN_CHECK(!shape.empty() && shape.size() <= tensor::kMaxRank, "{} has {} dimensions", name,
@@ -136,6 +157,7 @@ class DummySource : public WeightSource {
 
   uint64_t seed_;
   int64_t bytes_read_ = 0;
+  mutable std::map<Distribution, Table> tables_;
   std::map<std::string, std::vector<tensor::Buffer>, std::less<>> held_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -9,6 +10,12 @@
 #include "tensor/view.h"
 
 namespace longspan::checkpoint {
+
+// Element i, in row-major order, is drawn from the table by base/counter_table.h.
+struct CounterTensor {
+  uint64_t key = 0;
+  std::span<const tensor::Bf16> table;  // of base::kCounterTableSize values, the source's
+};
 
 // Hands out whole tensors of a checkpoint, in host memory. A source belongs to one thread at a
 // time; every rank opens its own and reads only what it needs.
@@ -29,6 +36,13 @@ class WeightSource {
   // end.
   virtual base::Result<tensor::ConstView> Read(std::string_view name,
                                                std::span<const int64_t> shape) = 0;
+
+  // How the tensor's values come about, where they are a function of their index: a device may make
+  // them itself instead of reading them.
+  virtual std::optional<CounterTensor> Counter(std::string_view /*name*/,
+                                               std::span<const int64_t> /*shape*/) const {
+    return std::nullopt;
+  }
 
   // The caller has packed the tensor: its memory is given back. Views of it become invalid (it may
   // be read again). A name that was not read is left alone.

@@ -47,6 +47,9 @@ class Link {
   // there. Nobody else may touch `buffer` before; on an error its content is unspecified.
   virtual Transfer Receive(uint64_t number, std::span<std::byte> buffer) = 0;
 
+  // Whether the bytes are in the memory of a device and not the host's (comm/peer_copy).
+  virtual bool takes_device_memory() const { return false; }
+
   // Ends both directions. Every pending transfer of this end is done when Close returns, so that
   // all buffers may be freed. Idempotent.
   virtual void Close() = 0;

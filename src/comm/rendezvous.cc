@@ -49,6 +49,37 @@ Transfer Rendezvous::Receive(uint64_t number, std::span<std::byte> buffer) {
   return transfer;
 }
 
+void Rendezvous::SendInStream(uint64_t number, std::span<const std::byte> data) {
+  OutgoingFrame frame;
+  frame.header.kind = FrameKind::kMessage;
+  frame.header.number = number;
+  frame.header.size = data.size();
+  frame.payload = data;
+  frame.done = [this, number](const base::Status& written) { EndSend(number, written); };
+  (void)writer_.Push(std::move(frame));  // `done` learns of a failure
+}
+
+base::Status Rendezvous::TakeFrame(const FrameHeader& header) {
+  switch (header.kind) {
+    case FrameKind::kReady:
+      return TakeReady(header);
+    case FrameKind::kRefused:
+      return TakeRefusal(header);
+    case FrameKind::kMessage:
+      return ReadMessage(header);
+    default:
+      return BrokenWire("it is not of a kind that this link uses");
+  }
+}
+
+base::Status Rendezvous::ReadMessage(const FrameHeader& header) {
+  LONGSPAN_ASSIGN_OR_RETURN(const std::span<std::byte> buffer, StartReceive(header.number));
+  base::Status status = header.size == buffer.size() ? ReadPayload(fd_, buffer)
+                                                     : BrokenWire("its size is not the buffer's");
+  EndReceive(header.number, status.ok() ? status : FirstFailure(status));
+  return status;
+}
+
 base::Status Rendezvous::TakeReady(const FrameHeader& header) {
   std::span<const std::byte> data;
   {

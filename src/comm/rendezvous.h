@@ -38,9 +38,12 @@ class Rendezvous {
   Transfer Send(uint64_t number, std::span<const std::byte> data);
   Transfer Receive(uint64_t number, std::span<std::byte> buffer);
 
-  // What the reading thread does with frames of the peer. Not ok: the connection is over.
-  base::Status TakeReady(const FrameHeader& header);
-  base::Status TakeRefusal(const FrameHeader& header);
+  // Moves a message through the stream itself: may be what `move` does.
+  void SendInStream(uint64_t number, std::span<const std::byte> data);
+
+  // What the reading thread does with a header of the peer that is no transport's own; reads the
+  // message behind a kMessage. Not ok: the connection is over.
+  base::Status TakeFrame(const FrameHeader& header);
   // The buffer of a message that begins to arrive: it is moving from here on.
   base::Result<std::span<std::byte>> StartReceive(uint64_t number);
 
@@ -74,6 +77,9 @@ class Rendezvous {
   static void TakeIdle(PostedMap<Byte>& posted, std::vector<TransferSource>& sources);
   template <typename Byte>
   void End(PostedMap<Byte>& posted, uint64_t number, const base::Status& status);
+  base::Status TakeReady(const FrameHeader& header);
+  base::Status TakeRefusal(const FrameHeader& header);
+  base::Status ReadMessage(const FrameHeader& header);
   void StartMessage(uint64_t number, std::span<const std::byte> data, size_t buffer_size);
 
   const int fd_;

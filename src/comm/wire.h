@@ -22,11 +22,14 @@ enum class FrameKind : uint16_t {
   kMemory = 6,  // the first frame each way: `size` bytes of memory are passed with it; no payload
   kPiece = 7,   // in place of kMessage: the next `size` bytes of it lie in the memory
   kFreed = 8,   // the next `size` bytes of the receiver's memory are read and free again
+  // Only in journals through shared memory, where kMemory passes the segment that entries from
+  // `number` on lie in, one after another:
+  kEntry = 9,  // entry `number` is written: the next `size` bytes of the segment
 };
 
 struct FrameHeader {
   static constexpr uint32_t kMagic = 0x5043534c;  // "LSCP"
-  static constexpr uint16_t kVersion = 1;
+  static constexpr uint16_t kVersion = 2;
 
   uint32_t magic = kMagic;
   uint16_t version = kVersion;

@@ -22,7 +22,7 @@ base::Status PlanSender::Pause(int unfinished) {
 base::Status PlanSender::SendHeld(bool ends_group) {
   held_->ends_group = ends_group;
   if (ends_group) group_.End();
-  const base::Status status = ranks_.Submit(*held_);
+  base::Status status = ranks_.Submit(*held_);
   held_.reset();
   return status;
 }

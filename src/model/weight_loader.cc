@@ -40,10 +40,33 @@ tensor::ConstView Transpose(const tensor::ConstView& rows, std::vector<std::byte
                                            : TransposeElements<uint16_t>(rows, bytes);
 }
 
+// Empty unless all parts are made of counters.
+std::vector<ops::GeneratedMatrix> CountersOf(const checkpoint::WeightSource& source,
+                                             std::span<const NamedMatrix> parts, int64_t columns) {
+  std::vector<ops::GeneratedMatrix> matrices;
+  for (const NamedMatrix& part : parts) {
+    const std::array<int64_t, 2> shape = {part.rows, columns};
+    const auto counter = source.Counter(part.name, shape);
+    if (!counter) return {};
+    matrices.push_back({part.rows, counter->key, counter->table});
+  }
+  return matrices;
+}
+
 }  // namespace
 
 base::Result<std::unique_ptr<ops::PackedWeight>> WeightLoader::Matrix(
     std::span<const NamedMatrix> parts, int64_t columns) {
+  if (backend_.generates_weights()) {
+    const auto generated = CountersOf(source_, parts, columns);
+    if (!generated.empty()) {
+      LONGSPAN_ASSIGN_OR_RETURN(
+          auto packed,
+          backend_.Generate({.parts = generated, .columns = columns, .compute = compute_}));
+      bytes_ += packed->bytes();
+      return packed;
+    }
+  }
   std::vector<tensor::ConstView> views;
   for (const NamedMatrix& part : parts) {
     const std::array<int64_t, 2> shape = {part.rows, columns};

@@ -20,6 +20,7 @@ namespace longspan::ops {
 struct QueueOptions {
   int threads = 1;
   std::vector<int> cores;  // to pin the threads to; empty: not pinned
+  int device = 0;          // which GPU, among those that the process sees
 };
 
 // The largest step that will be run, for sizing workspace once.
@@ -65,6 +66,9 @@ class Backend {
   virtual base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(
       const QueueOptions& options) const = 0;
 
+  // False where device memory is not the host's: links and files reach it through staging memory.
+  virtual bool is_on_host() const { return true; }
+
   // Zeroed device memory.
   virtual base::Result<tensor::Buffer> Allocate(int64_t bytes) const = 0;
 
@@ -76,12 +80,34 @@ class Backend {
 
   virtual base::Result<std::unique_ptr<PackedWeight>> Pack(const PackRequest& request) const = 0;
 
+  // Whether it makes weights by itself, without their bytes on the host.
+  virtual bool generates_weights() const { return false; }
+  virtual base::Result<std::unique_ptr<PackedWeight>> Generate(
+      const GenerateRequest& /*request*/) const {
+    return base::Unimplemented("the {} backend makes no weights", name());
+  }
+
   // Host to device, and back; dense views, sizes equal. In the order of the queue; `Download`
   // returns when the bytes are there, `Upload` when `host` may be reused.
   virtual base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,
                               tensor::View device) const = 0;
   virtual base::Status Download(tensor::Queue& queue, tensor::ConstView device,
                                 std::span<std::byte> host) const = 0;
+
+  // Host memory for copies that go on while the caller does other work.
+  virtual base::Result<tensor::Buffer> AllocateStaging(int64_t bytes) const {
+    return tensor::AllocateHost(bytes);
+  }
+  // As above with `host` in staging memory, but back at once: the bytes stay the queue's until it
+  // has been synchronised.
+  virtual base::Status StartUpload(tensor::Queue& queue, std::span<const std::byte> host,
+                                   tensor::View device) const {
+    return Upload(queue, host, device);
+  }
+  virtual base::Status StartDownload(tensor::Queue& queue, tensor::ConstView device,
+                                     std::span<std::byte> host) const {
+    return Download(queue, device, host);
+  }
 };
 
 }  // namespace longspan::ops

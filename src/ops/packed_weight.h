@@ -34,4 +34,17 @@ struct PackRequest {
   tensor::DType compute;
 };
 
+// Matrices that are made instead of read, stacked in order: element i of a part, in row-major
+// order, is drawn from its table by base/counter_table.h.
+struct GeneratedMatrix {
+  int64_t rows = 0;
+  uint64_t key = 0;
+  std::span<const tensor::Bf16> table;
+};
+struct GenerateRequest {
+  std::span<const GeneratedMatrix> parts;
+  int64_t columns = 0;
+  tensor::DType compute;
+};
+
 }  // namespace longspan::ops

@@ -26,6 +26,8 @@ base::Result<Beat> DecodeBeat(std::span<const std::byte> frame) {
   beat.computing.value = reader.Read<uint64_t>();
   beat.computing_ms = reader.Read<int64_t>();
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
+  if (beat.computing_ms < 0)
+    return base::DataLoss("a beat tells of {} ms of computing", beat.computing_ms);
   return beat;
 }
 

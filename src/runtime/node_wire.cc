@@ -40,12 +40,14 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame) {
   NodeLaunch launch;
   launch.number = reader.Read<uint64_t>();
   launch.stages = reader.Read<int32_t>();
-  launch.ring = reader.Read<uint8_t>() != 0;
+  const auto ring = reader.Read<uint8_t>();
+  launch.ring = ring != 0;
   const uint32_t count = reader.ReadCount(sizeof(uint32_t));
   for (uint32_t i = 0; i < count && reader.status().ok(); ++i)
     launch.addresses.push_back(reader.ReadString());
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
-  if (launch.addresses.empty() || launch.stages < static_cast<int64_t>(launch.addresses.size()))
+  if (ring > 1 || launch.addresses.empty() ||
+      launch.stages < static_cast<int64_t>(launch.addresses.size()))
     return base::DataLoss("an order to start {} stages on {} nodes makes no sense", launch.stages,
                           launch.addresses.size());
   return launch;

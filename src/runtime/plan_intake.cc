@@ -3,7 +3,6 @@
 #include <new>
 
 #include "base/clock.h"
-#include "runtime/beat.h"
 #include "runtime/out_of_memory.h"
 #include "tensor/thread_pool.h"
 
@@ -19,6 +18,7 @@ PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks&
     : config_(config),
       links_(links),
       slots_(slots),
+      source_(config, links),
       pages_(config.page_size, pages),
       order_(config.loops()),
       thread_([this] { Loop(); }) {}
@@ -72,17 +72,16 @@ base::Result<PreparedStep> PlanIntake::Prepare() {
   step.intake = step.work->intake;
   LONGSPAN_ASSIGN_OR_RETURN(step.slot, slots_.Acquire());
   if (!config_.embeds(due.loop)) {
-    const tensor::View residual = slots_.Rows(step.slot, step.work->tables.rows);
     step.received = links_.previous->Receive(
         ResidualMessage(due.plan, due.loop, config_.loops()),
-        std::span(static_cast<std::byte*>(residual.raw()), static_cast<size_t>(residual.bytes())));
+        slots_.LinkBytes(*links_.previous, step.slot, step.work->tables.rows));
   }
   step.intake.posted = Now();
   return step;
 }
 
 base::Status PlanIntake::TakePlan() {
-  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, ReceiveFromLeader(*links_.leader, config_));
+  LONGSPAN_ASSIGN_OR_RETURN(const auto frame, source_.Next());
   auto work = std::make_shared<PlanWork>();
   work->intake.taken = Now();
   LONGSPAN_ASSIGN_OR_RETURN(work->plan, DecodePlan(frame));

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "plan/pipeline_schedule.h"
+#include "runtime/plan_source.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
 #include "runtime/stage.h"
@@ -39,6 +40,7 @@ class PlanIntake {
   RankConfig config_;
   const RankLinks& links_;
   ResidualSlots& slots_;
+  PlanSource source_;
   SequencePages pages_;
   plan::PlanNumber last_number_;
   plan::LoopOrder order_;

@@ -1,4 +1,8 @@
 // The binary form of step plans.
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
 #include "runtime/wire.h"
 #include "runtime/wire_frame.h"
 
@@ -19,7 +23,6 @@ TokenSource ReadTokenSource(base::ByteReader& reader) {
   TokenSource token;
   token.literal = reader.Read<int32_t>();
   if (token.is_literal()) return token;
-  token.literal = -1;
   token.slot = reader.Read<uint32_t>();
   token.plan.value = reader.Read<uint64_t>();
   return token;
@@ -87,11 +90,13 @@ void WriteLogitsRow(base::ByteWriter& writer, const plan::LogitsRow& row) {
   writer.Write(row.score_token);
 }
 
-plan::LogitsRow ReadLogitsRow(base::ByteReader& reader) {
+// `flags_known` becomes false where the row has a flag that this version does not know.
+plan::LogitsRow ReadLogitsRow(base::ByteReader& reader, bool& flags_known) {
   plan::LogitsRow row;
   row.slice = reader.Read<uint32_t>();
   row.position = reader.Read<int64_t>();
   const auto flags = reader.Read<uint8_t>();
+  flags_known = flags_known && flags < 8;
   row.sample = (flags & 1) != 0;
   row.return_logits = (flags & 2) != 0;
   row.return_hidden = (flags & 4) != 0;
@@ -99,18 +104,49 @@ plan::LogitsRow ReadLogitsRow(base::ByteReader& reader) {
   return row;
 }
 
+// Positions are 32-bit numbers in the tables of kernels.
+constexpr int64_t kMostPositions = INT32_MAX;
+
+base::Status CheckStart(const plan::StepPlan& plan, const plan::SequenceStart& start) {
+  const auto negative = [](int32_t token) { return token < 0; };
+  if (std::any_of(start.prompt.begin(), start.prompt.end(), negative) ||
+      std::any_of(start.output.begin(), start.output.end(), negative))
+    return base::DataLoss("plan {} starts a sequence with a negative token", plan.number.value);
+  if (const base::Status status = spec::CheckSampling(start.sampling); !status.ok())
+    return base::DataLoss("plan {} starts a sequence whose {}", plan.number.value,
+                          status.message());
+  return base::OkStatus();
+}
+
+base::Status CheckSlice(const plan::StepPlan& plan, const plan::Slice& slice) {
+  if (slice.begin < 0 || slice.tokens.empty() ||
+      slice.begin > kMostPositions - static_cast<int64_t>(slice.tokens.size()))
+    return base::DataLoss("plan {} has an empty slice or a position that cannot be",
+                          plan.number.value);
+  for (const kv::PageId page : slice.new_pages)
+    if (page < 0) return base::DataLoss("plan {} has a negative page", plan.number.value);
+  for (const TokenSource& token : slice.tokens)
+    if (token.literal < -1 || (!token.is_literal() && token.plan >= plan.number))
+      return base::DataLoss("plan {} has a token that no earlier plan samples", plan.number.value);
+  return base::OkStatus();
+}
+
 // What no leader writes and a rank could not apply.
 base::Status CheckPlan(const plan::StepPlan& plan) {
-  for (const plan::Slice& slice : plan.slices) {
-    if (slice.begin < 0 || slice.tokens.empty())
-      return base::DataLoss("plan {} has an empty slice or a negative position", plan.number.value);
-    for (const kv::PageId page : slice.new_pages)
-      if (page < 0) return base::DataLoss("plan {} has a negative page", plan.number.value);
-  }
+  for (const plan::SequenceStart& start : plan.started)
+    LONGSPAN_RETURN_IF_ERROR(CheckStart(plan, start));
+  for (const plan::Slice& slice : plan.slices) LONGSPAN_RETURN_IF_ERROR(CheckSlice(plan, slice));
+  const plan::LogitsRow* before = nullptr;
   for (const plan::LogitsRow& row : plan.logits_rows) {
     if (row.slice >= plan.slices.size() || row.position < plan.slices[row.slice].begin ||
         row.position >= plan.slices[row.slice].end())
       return base::DataLoss("plan {} lists a row outside its slices", plan.number.value);
+    if (before != nullptr &&
+        std::pair(row.slice, row.position) <= std::pair(before->slice, before->position))
+      return base::DataLoss("plan {} lists rows out of order", plan.number.value);
+    if (row.score_token < -1)
+      return base::DataLoss("plan {} scores a negative token", plan.number.value);
+    before = &row;
   }
   return base::OkStatus();
 }
@@ -142,7 +178,9 @@ base::Result<plan::StepPlan> DecodePlan(std::span<const std::byte> frame) {
   plan::StepPlan plan;
   plan.number.value = reader.Read<uint64_t>();
   plan.epoch.value = reader.Read<uint32_t>();
-  plan.ends_group = reader.Read<uint8_t>() != 0;
+  const auto ends_group = reader.Read<uint8_t>();
+  plan.ends_group = ends_group != 0;
+  bool flags_known = ends_group < 2;
   plan.released = reader.ReadVector<plan::SequenceId>();
   plan.started.resize(reader.ReadCount(sizeof(int64_t)));
   for (plan::SequenceStart& start : plan.started) {
@@ -154,8 +192,9 @@ base::Result<plan::StepPlan> DecodePlan(std::span<const std::byte> frame) {
   plan.slices.resize(reader.ReadCount(2 * sizeof(int64_t)));
   for (plan::Slice& slice : plan.slices) slice = ReadSlice(reader);
   plan.logits_rows.resize(reader.ReadCount(2 * sizeof(int64_t)));
-  for (plan::LogitsRow& row : plan.logits_rows) row = ReadLogitsRow(reader);
+  for (plan::LogitsRow& row : plan.logits_rows) row = ReadLogitsRow(reader, flags_known);
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
+  if (!flags_known) return base::DataLoss("plan {} has unknown flags", plan.number.value);
   LONGSPAN_RETURN_IF_ERROR(CheckPlan(plan));
   return plan;
 }

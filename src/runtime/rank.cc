@@ -66,10 +66,11 @@ base::Result<RankConfig> ReceiveConfig(comm::Channel& leader, const RankHost& ho
   return config;
 }
 
-base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_backend,
-                           const RankHost& host) {
+base::Status BringUpAndRun(RankLinks& links, const BackendFinder& find_backend,
+                           const RankHost& host, const PeerConnector& connect_peers) {
   LONGSPAN_ASSIGN_OR_RETURN(const RankConfig config, ReceiveConfig(*links.leader, host));
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, find_backend(config.backend));
+  if (connect_peers) LONGSPAN_RETURN_IF_ERROR(connect_peers(config, links));
   ComputeWatch watch;
   const RankBeats beats(config, *links.leader, watch);
   auto reported = base::SteadyClock().Now();
@@ -92,10 +93,10 @@ base::Status BringUpAndRun(const RankLinks& links, const BackendFinder& find_bac
 
 }  // namespace
 
-base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend,
-                     const RankHost& host) {
+base::Status RunRank(RankLinks& links, const BackendFinder& find_backend, const RankHost& host,
+                     const PeerConnector& connect_peers) {
   const base::Status status =
-      WithoutExceptions([&] { return BringUpAndRun(links, find_backend, host); });
+      WithoutExceptions([&] { return BringUpAndRun(links, find_backend, host, connect_peers); });
   TellLeader(links, status);
   links.Close();
   return status.code() == base::StatusCode::kUnavailable ? base::OkStatus() : status;

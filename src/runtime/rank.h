@@ -9,12 +9,17 @@
 
 #include "base/result.h"
 #include "ops/backend.h"
+#include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
 
 namespace longspan::runtime {
 
 // Finds a backend by name, or says which there are.
 using BackendFinder = std::function<base::Result<const ops::Backend*>(std::string_view name)>;
+
+// Makes those of the links that the configuration says into links between GPUs. Called before the
+// first transfer.
+using PeerConnector = std::function<base::Status(const RankConfig& config, RankLinks& links)>;
 
 // What a rank on another host than the leader's knows better than the leader.
 struct RankHost {
@@ -26,7 +31,7 @@ struct RankHost {
 // Takes its configuration from the leader, loads, allocates, then applies plans until the leader
 // closes the channel (ok) or something fails (the error, which the leader has been told). Closes
 // the links before it returns. The calling thread is the rank's first compute thread.
-base::Status RunRank(const RankLinks& links, const BackendFinder& find_backend,
-                     const RankHost& host = {});
+base::Status RunRank(RankLinks& links, const BackendFinder& find_backend, const RankHost& host = {},
+                     const PeerConnector& connect_peers = {});
 
 }  // namespace longspan::runtime

@@ -34,6 +34,10 @@ struct RankConfig {
   std::string backend;
   int32_t threads = 1;
   std::vector<int32_t> cores;  // to pin the threads to; empty: not pinned
+  int32_t device = -1;         // the GPU, among those that the rank sees; -1: none
+  // Whether the residual stream comes from, and goes to, another GPU without passing the host.
+  bool previous_by_peer_copy = false;
+  bool next_by_peer_copy = false;
   tensor::DType compute = tensor::DType::kF32;
   tensor::DType kv_cache = tensor::DType::kF32;
   bool deterministic = false;
@@ -70,7 +74,9 @@ struct RankReady {
   int64_t workspace_bytes = 0;
   int64_t kv_bytes_per_page = 0;  // of its own layers
   int64_t available_bytes = 0;    // device memory that is left for KV
-  int32_t node = 0;               // not told by the rank
+  // Whose memory it is, by the configuration: not told by the rank.
+  int32_t node = 0;
+  int32_t device = -1;
 };
 
 }  // namespace longspan::runtime

@@ -7,6 +7,7 @@
 #include "comm/channel.h"
 #include "runtime/rank.h"
 #include "runtime/rank_links.h"
+#include "runtime/wire.h"
 
 namespace longspan::runtime {
 
@@ -17,6 +18,11 @@ class RankHandle {
 
   // The leader's end of the control channel.
   virtual comm::Channel& channel() = 0;
+
+  // Gives the rank a plan, in the form of EncodePlan. Ranks of one node may share a log, in which
+  // it is written once (runtime/rank_log.h); it is still given to each of them, in order. Never
+  // waits. An error says that the rank, or one that shares the log, is lost.
+  virtual base::Status SendPlan(const Frame& plan) { return channel().Send(plan); }
 
   // Closes the channel, which tells the rank to end, and does not wait for that: ranks that are
   // told together end together. The destructor does it as well.

@@ -4,12 +4,21 @@
 #include <memory>
 
 #include "comm/channel.h"
+#include "comm/journal.h"
 #include "comm/link.h"
+#include "comm/peer_memory.h"
 
 namespace longspan::runtime {
 
 struct RankLinks {
+  // What links between GPUs copy with; null where there are none.
+  std::unique_ptr<comm::PeerMemory> peer_memory;
   std::unique_ptr<comm::Channel> leader;
+  // The step log of the node; null: plans come over `leader`.
+  std::unique_ptr<comm::JournalReader> plans;
+  // Where the leader is on another host, at the first rank of the node: plans come over `leader`
+  // and are written here, for itself and the others.
+  std::unique_ptr<comm::JournalWriter> relay;
   // From the stage before and to the stage after. With looped stages they make a ring: before the
   // first comes the last; else these two are null.
   std::unique_ptr<comm::Link> previous;
@@ -20,6 +29,8 @@ struct RankLinks {
   // Ends every connection: whoever waits on one, here or at the other end, wakes up.
   void Close() const {
     if (leader != nullptr) leader->Close();
+    if (plans != nullptr) plans->Close();
+    if (relay != nullptr) relay->Close();
     if (previous != nullptr) previous->Close();
     if (next != nullptr) next->Close();
     if (tokens != nullptr) tokens->Close();

@@ -22,6 +22,7 @@ namespace {
 
 constexpr int kFirstInherited = 3;
 constexpr unsigned kCloseOnExec = 4;  // CLOSE_RANGE_CLOEXEC, which not all headers have
+constexpr size_t kMostInherited = 128;
 constexpr std::chrono::milliseconds kEndGrace(2000);
 // Between the end of a process's connections and its being there to be waited for.
 constexpr std::chrono::milliseconds kExitDelay(500);
@@ -35,7 +36,7 @@ constexpr std::chrono::milliseconds kExitDelay(500);
   // First out of the way of the numbers that they are to get, then to these; dup2 clears
   // close-on-exec.
   const int base = kFirstInherited + static_cast<int>(descriptors.size());
-  int moved[16];
+  int moved[kMostInherited];
   for (size_t i = 0; i < descriptors.size(); ++i)
     moved[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, base);
   for (size_t i = 0; i < descriptors.size(); ++i)
@@ -128,7 +129,7 @@ class RankProcess : public RankHandle {
 
 base::Result<std::unique_ptr<RankHandle>> StartRankProcess(std::unique_ptr<comm::Channel> channel,
                                                            RankProcessOptions options) {
-  LONGSPAN_CHECK(options.inherited.size() <= 16, "{} inherited descriptors",
+  LONGSPAN_CHECK(options.inherited.size() <= kMostInherited, "{} inherited descriptors",
                  options.inherited.size());
   std::vector<char*> arguments = {options.program.data()};
   for (std::string& argument : options.arguments) arguments.push_back(argument.data());

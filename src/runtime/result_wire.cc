@@ -117,8 +117,13 @@ base::Result<plan::StepResult> DecodeResult(std::span<const std::byte> frame) {
     row.depth = reader.Read<int32_t>();
     row.values = reader.ReadVector<float>();
   }
-  result.status = ReadStatus(reader);
+  LONGSPAN_RETURN_IF_ERROR(ReadStatus(reader, result.status));
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
+  if (result.stage < 0) return base::DataLoss("a step result is of stage {}", result.stage);
+  for (const plan::RowResult& row : result.rows)
+    if (row.token < -1) return base::DataLoss("a step result has the token {}", row.token);
+  for (const plan::HiddenRow& row : result.hidden)
+    if (row.depth < 0) return base::DataLoss("a step result has a row of depth {}", row.depth);
   return result;
 }
 

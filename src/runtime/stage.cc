@@ -4,10 +4,12 @@
 
 #include <fmt/ranges.h>
 
+#include "base/mix_bits.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/dummy.h"
 #include "kv/page_pool.h"
 #include "model/architecture.h"
+#include "model/parameters.h"
 #include "runtime/host_copy.h"
 
 namespace longspan::runtime {
@@ -56,6 +58,27 @@ ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankCon
   return shape;
 }
 
+// A device of its own memory is asked before the first weight is read; a host's ranks share its
+// memory, and the leader has asked for all of them.
+base::Status CheckWeightsFit(const RankConfig& config, const ops::Backend& backend,
+                             const spec::ModelSpec& model, const model::StagePart& part) {
+  if (backend.is_on_host()) return base::OkStatus();
+  const int64_t needed = model::Parameters(model, part) * tensor::SizeOf(config.compute);
+  const int64_t available = backend.AvailableBytes();
+  constexpr double kGib = 1 << 30;
+  if (needed > available)
+    return base::ResourceExhausted(
+        "the weights of stage {} need {:.1f} GiB as {} and GPU {} has {:.1f} GiB free: use more "
+        "stages (--pp-size), or a smaller model",
+        config.stage, static_cast<double>(needed) / kGib, tensor::DTypeName(config.compute),
+        config.device, static_cast<double>(available) / kGib);
+  return base::OkStatus();
+}
+
+bool IsStaged(const std::unique_ptr<comm::Link>& link) {
+  return link != nullptr && !link->takes_device_memory();
+}
+
 // Where every listed row stands among the step's rows.
 std::vector<int32_t> RowIndex(const plan::StepPlan& plan, const HostTables& tables) {
   std::vector<int32_t> index;
@@ -82,8 +105,13 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   if (!missing.empty())
     return base::Unimplemented("the backend '{}' lacks ops that {} needs: {}", backend.name(),
                                model.architecture, fmt::join(missing, ", "));
-  LONGSPAN_ASSIGN_OR_RETURN(
-      stage->queue_, backend.CreateQueue({.threads = config.threads, .cores = config.cores}));
+  LONGSPAN_ASSIGN_OR_RETURN(stage->queue_,
+                            backend.CreateQueue({.threads = config.threads,
+                                                 .cores = config.cores,
+                                                 .device = std::max(0, config.device)}));
+  if (const auto* recording = dynamic_cast<const ops::RecordingBackend*>(&backend))
+    stage->recorder_ = recording->CreateRecorder(*stage->queue_);
+  LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
   model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute,
                              stage->deterministic());
@@ -97,15 +125,16 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   const int64_t rows = config_.max_rows;
   spec_ = model;
   layers_ = model.layers();
-  LONGSPAN_ASSIGN_OR_RETURN(residual_slots_,
-                            ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows,
-                                                  model.hidden_size, config_.compute));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      residual_slots_,
+      ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows, model.hidden_size,
+                            config_.compute, IsStaged(links_.previous) || IsStaged(links_.next)));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
-      DeviceTables::Create(
-          backend_, {.rows = rows,
-                     .slices = config_.max_slices,
-                     .pages_per_sequence = kv::PagesFor(config_.max_context, config_.page_size)}));
+      DeviceTables::Create(backend_, {.rows = rows,
+                                      .slices = config_.max_slices,
+                                      .pages_per_sequence = PageTableColumns(
+                                          kv::PagesFor(config_.max_context, config_.page_size))}));
   const int64_t rope_bytes =
       rows * model_->inverse_frequencies().size(0) * tensor::SizeOf(DType::kF32);
   LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
@@ -127,6 +156,8 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
   ready_.kv_bytes_per_page =
       KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
   ready_.available_bytes = backend_.AvailableBytes();
+  // A device's memory is taken when it is asked for; a host's when it is written to.
+  if (!backend_.is_on_host()) ready_.available_bytes += ready_.workspace_bytes;
   return base::OkStatus();
 }
 
@@ -149,8 +180,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
               .stage = config_.stage,
               .timing = {.intake = prepared.intake}};
   StepTimer timer(result.timing, {.last_end = last_end_, .awaited = prepared.awaited});
-  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step,
-                            timer.Kernels([&] { return BeginStep(work.tables); }));
+  LONGSPAN_ASSIGN_OR_RETURN(const model::Step step, timer.Kernels([&] { return BeginStep(work); }));
   const tensor::View residual = residual_slots_->Rows(prepared.slot, work.tables.rows);
   const std::vector<int32_t> row_index = RowIndex(plan, work.tables);
 
@@ -161,14 +191,16 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
     LONGSPAN_RETURN_IF_ERROR(timer.Receive(
         prepared.received, std::max(prepared.intake.posted, last_input_), residual.bytes()));
     last_input_ = std::max(last_input_, result.timing.receives.back().done);
+    LONGSPAN_RETURN_IF_ERROR(
+        residual_slots_->Store(*links_.previous, *queue_, prepared.slot, work.tables.rows));
   }
   const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
-      timer.Kernels([&] { return RunLayers(step, prepared.loop, work, row_index, residual); }));
+      timer.Kernels([&] { return RunLayers(step, prepared, row_index, residual); }));
 
   comm::Transfer sent;
   if (!config_.samples(prepared.loop)) {
-    sent = timer.Send(residual.bytes(), [&] { return SendOn(prepared, residual); });
+    sent = timer.Send(residual.bytes(), [&] { return SendOn(prepared); });
   } else {
     // Not before, since an earlier plan may still have had to sample for what this one releases.
     sampler_->Apply(plan);
@@ -186,16 +218,18 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   return finished;
 }
 
-comm::Transfer Stage::SendOn(const PreparedStep& prepared, const tensor::View& residual) {
-  const std::span bytes(static_cast<const std::byte*>(residual.raw()),
-                        static_cast<size_t>(residual.bytes()));
+comm::Transfer Stage::SendOn(const PreparedStep& prepared) {
   const int loop = prepared.loop + (config_.last() ? 1 : 0);
-  return links_.next->Send(ResidualMessage(prepared.work->plan.number, loop, config_.loops()),
-                           bytes);
+  return links_.next->Send(
+      ResidualMessage(prepared.work->plan.number, loop, config_.loops()),
+      residual_slots_->LinkBytes(*links_.next, prepared.slot, prepared.work->tables.rows));
 }
 
-base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
-  LONGSPAN_ASSIGN_OR_RETURN(const ops::StepTables device, device_tables_->Upload(*queue_, tables));
+base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
+  const HostTables& tables = work.tables;
+  LONGSPAN_ASSIGN_OR_RETURN(ops::StepTables device, device_tables_->Upload(*queue_, tables));
+  // What is repeated has the bound of all steps with its tables' shape.
+  if (IsRepeatable(work)) device.max_kv_length = tables.max_pages * config_.page_size;
   const int64_t pairs = model_->inverse_frequencies().size(0);
   const tensor::View cosines = cosines_.AsView(DType::kF32, {tables.rows, pairs});
   const tensor::View sines = sines_.AsView(DType::kF32, {tables.rows, pairs});
@@ -206,6 +240,20 @@ base::Result<model::Step> Stage::BeginStep(const HostTables& tables) {
                  .cosines = cosines,
                  .sines = sines});
   return model::Step{*context_, backend_.ops(), device, cosines, sines, tables.extents};
+}
+
+bool Stage::IsRepeatable(const PlanWork& work) const {
+  return recorder_ != nullptr && work.tables.rows == work.tables.slices &&
+         std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
+                      [](const plan::LogitsRow& row) { return row.return_hidden; });
+}
+
+uint64_t Stage::RepeatKey(const PreparedStep& prepared) const {
+  const HostTables& tables = prepared.work->tables;
+  uint64_t key = static_cast<uint64_t>(tables.rows);
+  for (const int64_t part : {tables.max_pages, int64_t{prepared.slot}, int64_t{prepared.loop}})
+    key = base::MixBits(key) + static_cast<uint64_t>(part);
+  return base::MixBits(key);
 }
 
 base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,
@@ -233,8 +281,10 @@ base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& p
   return base::OkStatus();
 }
 
-base::Status Stage::RunLayers(const model::Step& step, int loop, PlanWork& work,
+base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepared,
                               std::span<const int32_t> row_index, const tensor::View& residual) {
+  PlanWork& work = *prepared.work;
+  const int loop = prepared.loop;
   base::Status status;
   // The last layer's output is reported after the final norm, by the sampler.
   const auto tap = [&](int layer, const tensor::ConstView& rows) {
@@ -244,9 +294,20 @@ base::Status Stage::RunLayers(const model::Step& step, int loop, PlanWork& work,
   const bool alone = config_.loops() == 1;
   const size_t first = alone ? 0 : static_cast<size_t>(loop);
   const size_t end = alone ? config_.ranges.size() : first + 1;
-  for (size_t range = first; range < end; ++range)
-    model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
+  const auto forward = [&] {
+    for (size_t range = first; range < end; ++range)
+      model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
+  };
+  if (IsRepeatable(work))
+    recorder_->Run(RepeatKey(prepared), forward);
+  else
+    forward();
   LONGSPAN_RETURN_IF_ERROR(status);
+  // The one wait of a step; where there are rows to sample, it is for what comes out of them.
+  if (config_.samples(loop) && !work.plan.logits_rows.empty()) return base::OkStatus();
+  if (!config_.samples(loop))
+    LONGSPAN_RETURN_IF_ERROR(
+        residual_slots_->Fetch(*links_.next, *queue_, prepared.slot, work.tables.rows));
   return queue_->Synchronize();
 }
 

@@ -11,6 +11,7 @@
 #include "comm/transfer.h"
 #include "model/stage_model.h"
 #include "ops/backend.h"
+#include "ops/step_recorder.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
 #include "runtime/beat.h"
@@ -79,12 +80,16 @@ class Stage {
 
   bool deterministic() const { return config_.deterministic || backend_.always_deterministic(); }
   base::Status TakeMemory(const spec::ModelSpec& model);
-  base::Result<model::Step> BeginStep(const HostTables& tables);
+  base::Result<model::Step> BeginStep(const PlanWork& work);
+  // Whether the ops of a step's layers depend on nothing but RepeatKey: steps of decoding rows on a
+  // device that reads all else from the tables.
+  bool IsRepeatable(const PlanWork& work) const;
+  uint64_t RepeatKey(const PreparedStep& prepared) const;
   base::Status EmbedTokens(const model::Step& step, const plan::StepPlan& plan, StepTimer& timer,
                            const tensor::View& residual);
-  base::Status RunLayers(const model::Step& step, int loop, PlanWork& work,
+  base::Status RunLayers(const model::Step& step, const PreparedStep& prepared,
                          std::span<const int32_t> row_index, const tensor::View& residual);
-  comm::Transfer SendOn(const PreparedStep& prepared, const tensor::View& residual);
+  comm::Transfer SendOn(const PreparedStep& prepared);
   base::Status CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
                              int depth, const tensor::ConstView& residual,
                              plan::StepResult& result);
@@ -97,6 +102,7 @@ class Stage {
   int64_t layers_ = 0;  // of the whole model
 
   std::unique_ptr<tensor::Queue> queue_;
+  std::unique_ptr<ops::StepRecorder> recorder_;  // null where the backend has none
   std::unique_ptr<model::StageModel> model_;
   std::optional<spec::ModelSpec> spec_;
   tensor::Workspace workspace_;

@@ -12,9 +12,9 @@ namespace {
 
 constexpr std::chrono::milliseconds kOthersEndWithin(500);
 
-// The pages that the memory of one host allows.
-base::Result<int64_t> PagesOfNode(const CapacityOptions& options,
-                                  const std::vector<RankReady>& ranks, int page_size) {
+// The pages that the memory of one host or GPU allows.
+base::Result<int64_t> PagesOfMemory(const CapacityOptions& options,
+                                    const std::vector<RankReady>& ranks, int page_size) {
   int64_t page_bytes = 0;
   int64_t available = INT64_MAX;
   int64_t untouched = 0;  // reserved already, but counted as available until it is written to
@@ -57,11 +57,11 @@ int64_t GroupInfo::kv_bytes_per_token() const {
 
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size) {
-  std::map<int32_t, std::vector<RankReady>> nodes;
-  for (const RankReady& rank : ranks) nodes[rank.node].push_back(rank);
+  std::map<std::pair<int32_t, int32_t>, std::vector<RankReady>> memories;
+  for (const RankReady& rank : ranks) memories[{rank.node, rank.device}].push_back(rank);
   int64_t pages = INT64_MAX;
-  for (const auto& [node, of_node] : nodes) {
-    LONGSPAN_ASSIGN_OR_RETURN(const int64_t fit, PagesOfNode(options, of_node, page_size));
+  for (const auto& [place, sharing] : memories) {
+    LONGSPAN_ASSIGN_OR_RETURN(const int64_t fit, PagesOfMemory(options, sharing, page_size));
     pages = std::min(pages, fit);
   }
   return pages;
@@ -91,8 +91,10 @@ base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
   group->loops_ = configs[0].loops();
   group->info_.page_size = configs[0].page_size;
   LONGSPAN_RETURN_IF_ERROR(group->CollectReady(progress));
-  for (size_t rank = 0; rank < configs.size(); ++rank)
+  for (size_t rank = 0; rank < configs.size(); ++rank) {
     group->info_.ranks[rank].node = configs[rank].node;
+    group->info_.ranks[rank].device = configs[rank].device;
+  }
   LONGSPAN_ASSIGN_OR_RETURN(group->info_.pages,
                             ChoosePages(capacity, group->info_.ranks, group->info_.page_size));
   for (const auto& rank : group->ranks_)
@@ -150,9 +152,10 @@ base::Status StageGroup::CollectAllocated() {
 base::Status StageGroup::Submit(const plan::StepPlan& plan) {
   const Frame frame = EncodePlan(plan);
   monitor_->OnSubmit();
-  for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-    const base::Status status = ranks_[rank]->channel().Send(frame);
-    if (!status.ok()) return RankFailure(rank, status);
+  for (const auto& rank : ranks_) {
+    const base::Status status = rank->SendPlan(frame);
+    // Of ranks that share a log any may be lost: their channels tell.
+    if (!status.ok()) return RankFailure(std::nullopt, status);
   }
   return base::OkStatus();
 }
@@ -216,14 +219,16 @@ base::Result<std::pair<size_t, Frame>> StageGroup::TakeFrame(std::initializer_li
   return std::pair(event.rank, std::move(*event.frame));
 }
 
-base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_status) {
+base::Status StageGroup::RankFailure(std::optional<size_t> rank,
+                                     const base::Status& channel_status) {
   failed_ = true;
   // The monitor has said all.
   if (channel_status.code() == base::StatusCode::kDeadlineExceeded) return channel_status;
   // When a rank dies its neighbours lose their links and end as well, and any of them may be heard
   // of first. So wait a moment for the others: a failure that a rank could still report says most;
   // else the one that did not end by itself is the cause.
-  std::vector<size_t> ended = {rank};
+  std::vector<size_t> ended;
+  if (rank) ended.push_back(*rank);
   const auto deadline = std::chrono::steady_clock::now() + kOthersEndWithin;
   std::unique_lock lock(mutex_);
   do {
@@ -247,7 +252,8 @@ base::Status StageGroup::RankFailure(size_t rank, const base::Status& channel_st
     const std::string cause = ranks_[candidate]->DescribeLoss();
     if (!cause.empty()) return base::Unavailable("stage {} is lost: {}", candidate, cause);
   }
-  return channel_status.WithContext(fmt::format("stage {} is gone", rank));
+  return channel_status.WithContext(ended.empty() ? "a plan cannot be given to the stages"
+                                                  : fmt::format("stage {} is gone", ended.front()));
 }
 
 }  // namespace longspan::runtime

@@ -39,8 +39,8 @@ struct GroupInfo {
 };
 
 // One capacity for all stages: the pages that the tightest of them can hold. The ranks of a node
-// share its memory. ResourceExhausted with the numbers where not even one page fits, or fewer than
-// were asked for.
+// share its memory, those of a GPU that one's. ResourceExhausted with the numbers where not even
+// one page fits, or fewer than were asked for.
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size);
 
@@ -64,7 +64,7 @@ class StageGroup {
   int loops() const { return loops_; }
   const GroupInfo& info() const { return info_; }
 
-  // Gives a plan to every rank. Serialised once.
+  // Gives a plan to every rank. Serialised once, and written once for every node.
   base::Status Submit(const plan::StepPlan& plan);
 
   // The next result of any rank; those of one rank come in the order of the plans. An error when a
@@ -87,7 +87,7 @@ class StageGroup {
   // The frame of the next event, if it is of a kind that is due; a failure otherwise.
   base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
   base::Result<std::pair<size_t, Frame>> TakeFrame(std::initializer_list<FrameKind> due);
-  base::Status RankFailure(size_t rank, const base::Status& channel_status);
+  base::Status RankFailure(std::optional<size_t> rank, const base::Status& channel_status);
   base::Status CollectReady(const Progress& progress);
   base::Status CollectAllocated();
 

@@ -37,16 +37,32 @@ TEST(SequencePagesTest, SlicesBecomePositionsSlotsAndAPageTable) {
   EXPECT_EQ(tables->rows, 7);
   EXPECT_EQ(tables->slices, 2);
   EXPECT_EQ(tables->max_kv_length, 5);
-  EXPECT_EQ(tables->max_pages, 2);
+  EXPECT_EQ(tables->max_pages, PageTableColumns(2));
   EXPECT_THAT(tables->positions, ElementsAre(0, 1, 2, 3, 4, 0, 1));
   EXPECT_THAT(tables->slots, ElementsAre(28, 29, 30, 31, 8, 36, 37));
   EXPECT_THAT(tables->slice_row_begin, ElementsAre(0, 5, 7));
-  EXPECT_THAT(tables->page_table, ElementsAre(7, 2, 9, 0));
+  ASSERT_EQ(tables->page_table.size(), 2u * tables->max_pages);
+  EXPECT_THAT(std::span(tables->page_table).first(2), ElementsAre(7, 2));
+  EXPECT_EQ(tables->page_table[tables->max_pages], 9);
   // The next step goes on where this one ended; a new page only where it is needed.
   const auto next = pages.Apply({.slices = {SliceOf(1, 5, 1, {})}});
   ASSERT_TRUE(next.ok());
   EXPECT_THAT(next->slots, ElementsAre(9));
-  EXPECT_THAT(next->page_table, ElementsAre(7, 2));
+  EXPECT_THAT(std::span(next->page_table).first(2), ElementsAre(7, 2));
+}
+
+TEST(SequencePagesTest, ThePageTablesOfConsecutiveDecodesHaveFewShapes) {
+  int shapes = 0;
+  int64_t last = 0;
+  for (int64_t pages = 1; pages <= 4096; ++pages) {
+    const int64_t columns = PageTableColumns(pages);
+    EXPECT_GE(columns, pages);
+    EXPECT_LE(columns, std::max<int64_t>(16, pages + pages / 4 + 1));
+    EXPECT_GE(columns, last);
+    shapes += static_cast<int>(columns != last);
+    last = columns;
+  }
+  EXPECT_LE(shapes, 40);
 }
 
 TEST(SequencePagesTest, SlotsPass32Bits) {

@@ -1,6 +1,7 @@
 #include "runtime/step_tables.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace longspan::runtime {
 namespace {
@@ -13,6 +14,14 @@ base::Status UploadVector(const ops::Backend& backend, tensor::Queue& queue, aut
 }
 
 }  // namespace
+
+int64_t PageTableColumns(int64_t pages) {
+  constexpr int64_t kFewest = 16;
+  const auto power =
+      static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max(pages, kFewest))));
+  const int64_t step = power / 4;
+  return std::max(kFewest, (pages + step - 1) / step * step);
+}
 
 base::Result<HostTables> SequencePages::Apply(const plan::StepPlan& plan) {
   for (const plan::SequenceId id : plan.released) tables_.erase(id);
@@ -27,7 +36,7 @@ base::Result<HostTables> SequencePages::Apply(const plan::StepPlan& plan) {
   tables.slice_row_begin.push_back(0);
   for (const plan::Slice& slice : plan.slices) LONGSPAN_RETURN_IF_ERROR(AppendSlice(slice, tables));
 
-  tables.max_pages = std::max<int64_t>(1, kv::PagesFor(tables.max_kv_length, page_size_));
+  tables.max_pages = PageTableColumns(kv::PagesFor(tables.max_kv_length, page_size_));
   tables.page_table.resize(static_cast<size_t>(tables.slices * tables.max_pages));
   for (int64_t i = 0; i < tables.slices; ++i) {
     const auto pages = tables_.at(plan.slices[i].sequence).pages();

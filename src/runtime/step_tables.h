@@ -15,6 +15,10 @@
 
 namespace longspan::runtime {
 
+// Columns of a page table that has room for so many pages: rounded up, by a quarter at most, so
+// that the tables of consecutive decode steps have one shape.
+int64_t PageTableColumns(int64_t pages);
+
 // The tables of one step in host memory, laid out as in ops/step_tables.h.
 struct HostTables {
   int64_t rows = 0;

@@ -35,6 +35,9 @@ Frame EncodeConfigure(const RankConfig& config) {
   writer.WriteString(config.backend);
   writer.Write(config.threads);
   writer.WriteVector<int32_t>(config.cores);
+  writer.Write(config.device);
+  writer.Write<uint8_t>(config.previous_by_peer_copy ? 1 : 0);
+  writer.Write<uint8_t>(config.next_by_peer_copy ? 1 : 0);
   writer.Write(config.compute);
   writer.Write(config.kv_cache);
   writer.Write<uint8_t>(config.deterministic ? 1 : 0);
@@ -62,6 +65,9 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.backend = reader.ReadString();
   config.threads = reader.Read<int32_t>();
   config.cores = reader.ReadVector<int32_t>();
+  config.device = reader.Read<int32_t>();
+  config.previous_by_peer_copy = reader.Read<uint8_t>() != 0;
+  config.next_by_peer_copy = reader.Read<uint8_t>() != 0;
   config.compute = reader.Read<tensor::DType>();
   config.kv_cache = reader.Read<tensor::DType>();
   config.deterministic = reader.Read<uint8_t>() != 0;
@@ -162,7 +168,8 @@ Frame EncodeFailure(const base::Status& status) {
 base::Status DecodeFailure(std::span<const std::byte> frame) {
   auto reader = OpenFrame(frame, FrameKind::kFailure);
   if (!reader.ok()) return reader.status();
-  base::Status failure = ReadStatus(*reader);
+  base::Status failure;
+  LONGSPAN_RETURN_IF_ERROR(ReadStatus(*reader, failure));
   LONGSPAN_RETURN_IF_ERROR(reader->Finish());
   if (failure.ok()) return base::DataLoss("a rank reports a failure without an error");
   return failure;

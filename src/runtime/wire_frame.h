@@ -7,7 +7,7 @@
 namespace longspan::runtime {
 
 inline constexpr uint32_t kFrameMagic = 0x4e50534c;  // "LSPN"
-inline constexpr uint16_t kFrameVersion = 2;
+inline constexpr uint16_t kFrameVersion = 3;
 inline constexpr size_t kFrameHeaderBytes = 7;
 
 inline base::ByteWriter BeginFrame(FrameKind kind) {
@@ -33,12 +33,14 @@ inline void WriteStatus(base::ByteWriter& writer, const base::Status& status) {
   writer.WriteString(status.message());
 }
 
-inline base::Status ReadStatus(base::ByteReader& reader) {
+// Not ok for a code that no status has.
+inline base::Status ReadStatus(base::ByteReader& reader, base::Status& status) {
   const auto code = reader.Read<uint8_t>();
   std::string message = reader.ReadString();
   if (code > static_cast<uint8_t>(base::StatusCode::kInternal))
     return base::DataLoss("a status has the unknown code {}", code);
-  return {static_cast<base::StatusCode>(code), std::move(message)};
+  status = {static_cast<base::StatusCode>(code), std::move(message)};
+  return base::OkStatus();
 }
 
 }  // namespace longspan::runtime

@@ -1,5 +1,6 @@
 #include "runtime/wire.h"
 
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -88,14 +89,25 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
 TEST(WireTest, AFrameOfAnotherVersionOrKindIsRefused) {
   auto frame = EncodePlan(SomePlan());
   EXPECT_FALSE(DecodeResult(frame).ok());
-  frame[4] = std::byte{99};
-  EXPECT_NE(DecodePlan(frame).status().message().find("version 99"), std::string::npos);
+  frame[4] = std::byte{77};
+  EXPECT_NE(DecodePlan(frame).status().message().find("version 77"), std::string::npos);
 }
 
 TEST(WireTest, ARowOutsideItsSliceIsRefused) {
   auto plan = SomePlan();
   plan.logits_rows[0].position = 130;
   EXPECT_EQ(DecodePlan(EncodePlan(plan)).status().code(), base::StatusCode::kDataLoss);
+}
+
+TEST(WireTest, ABiasThatNoRequestMayHaveIsRefused) {
+  for (const auto& [token, bias] :
+       {std::pair(-1, 1.0F), std::pair(7, 1001.0F), std::pair(7, NAN)}) {
+    auto plan = SomePlan();
+    plan.started[0].sampling.logit_bias = {{token, bias}};
+    const auto status = DecodePlan(EncodePlan(plan)).status();
+    EXPECT_EQ(status.code(), base::StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find("logit bias"), std::string::npos) << status.message();
+  }
 }
 
 // Whatever the bytes, a decoder gives a value or DataLoss.

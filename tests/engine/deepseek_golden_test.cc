@@ -17,6 +17,12 @@ TEST_P(DeepseekGoldenTest, ReferenceGivesLogitsAndHiddenStates) {
   ExpectGoldenF32(GetParam(), {.backend = "reference", .threads = 2}, kLongestOnReference);
 }
 
+TEST_P(DeepseekGoldenTest, CudaInF32GivesLogitsAndHiddenStates) {
+  LONGSPAN_REQUIRE_BACKEND("cuda");
+  if (IsFixture(GetParam().model)) LONGSPAN_REQUIRE_FIXTURES();
+  ExpectGoldenF32(GetParam(), {.backend = "cuda", .dtype = "f32"}, kLongestOnCpu);
+}
+
 TEST_P(DeepseekGoldenTest, CpuInF32GivesLogitsAndHiddenStates) {
   if (IsFixture(GetParam().model)) LONGSPAN_REQUIRE_FIXTURES();
   ExpectGoldenF32(GetParam(), {.backend = "cpu", .dtype = "f32", .threads = 2}, kLongestOnCpu);
@@ -29,6 +35,12 @@ class TrainedDeepseekTest : public ::testing::TestWithParam<DeepseekCase> {};
 TEST_P(TrainedDeepseekTest, CpuInBf16StaysNear) {
   LONGSPAN_REQUIRE_FIXTURES();
   ExpectGoldenBf16(GetParam(), {.backend = "cpu", .dtype = "bf16", .threads = 2}, kLongestOnCpu);
+}
+
+TEST_P(TrainedDeepseekTest, CudaInBf16StaysNear) {
+  LONGSPAN_REQUIRE_BACKEND("cuda");
+  LONGSPAN_REQUIRE_FIXTURES();
+  ExpectGoldenBf16(GetParam(), {.backend = "cuda", .dtype = "bf16"}, SIZE_MAX);
 }
 
 TEST_P(TrainedDeepseekTest, GreedyIdsAreTheReferencesThroughThreeStages) {

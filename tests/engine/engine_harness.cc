@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include "apps/wiring.h"
 #include "base/check.h"
 #include "ops/counter_random.h"
 
@@ -53,9 +54,16 @@ std::string Layout::ToString() const {
                      virtual_stages, chunk_tokens, threads);
 }
 
+std::filesystem::path SourceFolder() {
+  const char* moved = std::getenv("LONGSPAN_SOURCE");
+  return moved == nullptr ? LONGSPAN_SOURCE_DIR : moved;
+}
+
+bool HasBackend(const std::string& name) { return apps::FindBackend(name).ok(); }
+
 std::filesystem::path FixturesFolder() {
   const char* named = std::getenv("LONGSPAN_FIXTURES");
-  const std::filesystem::path root = LONGSPAN_SOURCE_DIR;
+  const std::filesystem::path root = SourceFolder();
   return root / (named == nullptr ? "../shared/fixtures" : named);
 }
 
@@ -63,7 +71,7 @@ bool IsFixture(const std::string& name) { return name.starts_with("tiny-deepseek
 
 std::filesystem::path ModelFolder(const std::string& name) {
   if (IsFixture(name)) return FixturesFolder() / "models" / name;
-  const std::filesystem::path root = LONGSPAN_SOURCE_DIR;
+  const std::filesystem::path root = SourceFolder();
   return name == "tiny-qwen3-moe" ? root / "models" / name
                                   : root / "tests" / "data" / "models" / name;
 }
@@ -74,6 +82,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.backend = layout.backend;
   flags.dtype = layout.dtype;
   flags.mesh.pp = layout.stages;
+  flags.gpu_id_step = 0;  // one GPU is enough for tests
   flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;
   flags.threads = layout.threads;

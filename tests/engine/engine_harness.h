@@ -31,6 +31,10 @@ struct Layout {
   std::string ToString() const;
 };
 
+// The project's root: where it was built, or LONGSPAN_SOURCE where the tests were carried
+// elsewhere.
+std::filesystem::path SourceFolder();
+
 // The project's own copy of a model: "rand-llama", or the embedded "tiny-qwen3-moe". Trained models
 // that the project does not carry ("tiny-deepseek-v3") are in FixturesFolder().
 std::filesystem::path ModelFolder(const std::string& name);
@@ -51,6 +55,13 @@ std::filesystem::path FixturesFolder();
     GTEST_SKIP() << "no folder " << ::longspan::testing::FixturesFolder()            \
                  << "; LONGSPAN_FIXTURES may name another one";                      \
   } while (false)
+
+// Whether this build and machine have the backend.
+bool HasBackend(const std::string& name);
+
+// At the head of a test over several backends: skips it where there is no GPU.
+#define LONGSPAN_REQUIRE_BACKEND(name) \
+  if (!::longspan::testing::HasBackend(name)) GTEST_SKIP() << "no backend " << (name)
 
 // Starts an engine; a failure to start fails the test.
 std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const Layout& layout);

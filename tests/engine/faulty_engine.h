@@ -83,7 +83,7 @@ class HangGuard {
   explicit HangGuard(std::string what)
       : thread_([this, what = std::move(what)] {
           std::unique_lock lock(mutex_);
-          if (ended_.wait_for(lock, std::chrono::seconds(60), [this] { return done_; })) return;
+          if (ended_.wait_for(lock, std::chrono::seconds(200), [this] { return done_; })) return;
           fmt::print(stderr, "hangs: {}\n", what);
           std::abort();
         }) {}

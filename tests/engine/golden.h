@@ -34,4 +34,8 @@ struct Deviation {
 };
 Deviation Compare(const Scores& scores, const GoldenCase& golden);
 
+// How many of the reference's greedy ids come before its first near-tie, as the f32 backend sees
+// them: from there on another arithmetic may write another text.
+size_t IdsBeforeANearTie(engine::Engine& engine, const GoldenCase& golden);
+
 }  // namespace longspan::testing

@@ -5,6 +5,11 @@
 // a router near a tie may then choose another expert. So the mean is held to 2% over a model's rows
 // and 5% in one case, and the argmax to the reference's wherever its two best differ by more than
 // 0.08 standard deviations.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <tuple>
+
 #include <gtest/gtest.h>
 
 #include "tests/engine/golden.h"
@@ -18,10 +23,19 @@ constexpr const char* kModels[] = {"rand-llama", "rand-llama31", "rand-qwen2", "
 // The longest prompts of the trained model are for the slow tests.
 constexpr size_t kLongestFast = 1024;
 
+// "cuda_tiny_qwen3_moe".
+std::string BackendAndModel(
+    const ::testing::TestParamInfo<std::tuple<const char*, const char*>>& info) {
+  std::string name = std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
 class GoldenF32Test : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(GoldenF32Test, LogitsAndHiddenStatesAreTheReferences) {
   const auto [backend, model] = GetParam();
+  LONGSPAN_REQUIRE_BACKEND(backend);
   const auto engine = Start(ModelFolder(model), {.backend = backend, .dtype = "f32", .threads = 2});
   for (const GoldenCase& golden : ReadGolden(model)) {
     if (golden.ids.size() > kLongestFast) continue;
@@ -32,19 +46,26 @@ TEST_P(GoldenF32Test, LogitsAndHiddenStatesAreTheReferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, GoldenF32Test,
-                         ::testing::Combine(::testing::Values("reference", "cpu"),
-                                            ::testing::ValuesIn(kModels)));
+                         ::testing::Combine(::testing::Values("reference", "cpu", "cuda"),
+                                            ::testing::ValuesIn(kModels)),
+                         BackendAndModel);
 
-class GoldenBf16Test : public ::testing::TestWithParam<const char*> {};
+class GoldenBf16Test : public ::testing::TestWithParam<std::tuple<const char*, const char*>> {};
 
 TEST_P(GoldenBf16Test, LogitsStayNearTheReference) {
+  const auto [backend, model] = GetParam();
+  LONGSPAN_REQUIRE_BACKEND(backend);
   const auto engine =
-      Start(ModelFolder(GetParam()), {.backend = "cpu", .dtype = "bf16", .threads = 2});
+      Start(ModelFolder(model), {.backend = backend, .dtype = "bf16", .threads = 2});
+  // A GPU has time for the longest, too.
+  const size_t longest = std::string(backend) == "cuda" ? SIZE_MAX : kLongestFast;
   double sum = 0;
   int64_t rows = 0;
-  for (const GoldenCase& golden : ReadGolden(GetParam())) {
-    if (golden.ids.size() > kLongestFast) continue;
+  for (const GoldenCase& golden : ReadGolden(model)) {
+    if (golden.ids.size() > longest) continue;
     const Deviation deviation = Compare(Score(*engine, golden.ids, golden.positions), golden);
+    std::printf("%s: mean %.2f%% of std, flips %d\n", golden.name.c_str(), 100 * deviation.mean,
+                deviation.flips);
     EXPECT_LE(deviation.mean, 0.05) << golden.name;
     EXPECT_EQ(deviation.flips, 0) << golden.name;
     sum += deviation.mean * static_cast<double>(deviation.rows);
@@ -53,7 +74,10 @@ TEST_P(GoldenBf16Test, LogitsStayNearTheReference) {
   EXPECT_LE(sum / static_cast<double>(rows), 0.02);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, GoldenBf16Test, ::testing::ValuesIn(kModels));
+INSTANTIATE_TEST_SUITE_P(Backends, GoldenBf16Test,
+                         ::testing::Combine(::testing::Values("cpu", "cuda"),
+                                            ::testing::ValuesIn(kModels)),
+                         BackendAndModel);
 
 }  // namespace
 }  // namespace longspan::testing

@@ -135,8 +135,9 @@ class ListeningBackend : public ops::Backend {
   ops::OpTable ops_;
 };
 
-std::unique_ptr<engine::Engine> StartOver(const ops::Backend& backend,
-                                          const runtime::RankConfig& config, int vocab_size) {
+std::unique_ptr<engine::Engine> StartOver(const ops::Backend& backend, runtime::RankConfig config,
+                                          int vocab_size) {
+  config.watchdog_timeout_ms = 3'600'000;  // slow under the sanitizers
   auto [leader, channel] = comm::CreateInProcessChannelPair();
   runtime::RankLinks links;
   links.leader = std::move(channel);

@@ -1,8 +1,6 @@
 // Numbers hidden in texts of 300 to 16,000 tokens, through one and two stages.
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <functional>
 
 #include <gtest/gtest.h>
 
@@ -10,34 +8,6 @@
 
 namespace longspan::testing {
 namespace {
-
-// Where the reference's best two tokens are closer than this share of the logits' standard
-// deviation, another arithmetic may choose the other one, and what follows is another text.
-constexpr double kNearTie = 0.08;
-
-// How many of the reference's greedy ids come before its first near-tie, as the f32 backend sees
-// them.
-size_t IdsBeforeANearTie(engine::Engine& engine, const GoldenCase& golden) {
-  auto ids = golden.ids;
-  ids.insert(ids.end(), golden.greedy.begin(), golden.greedy.end());
-  std::vector<int64_t> positions;
-  for (size_t i = 0; i + 1 <= golden.greedy.size(); ++i)
-    positions.push_back(static_cast<int64_t>(golden.ids.size() + i) - 1);
-  positions.push_back(static_cast<int64_t>(ids.size()) - 1);
-  const Scores scores = Score(engine, ids, positions);
-  for (size_t i = 0; i < golden.greedy.size(); ++i) {
-    auto sorted = scores.logits[i];
-    double mean = 0;
-    double square = 0;
-    for (const float value : sorted) {
-      mean += value / static_cast<double>(sorted.size());
-      square += double{value} * value / static_cast<double>(sorted.size());
-    }
-    std::partial_sort(sorted.begin(), sorted.begin() + 2, sorted.end(), std::greater<>());
-    if (sorted[0] - sorted[1] < kNearTie * std::sqrt(square - mean * mean)) return i;
-  }
-  return golden.greedy.size();
-}
 
 TEST(NeedleTest, TwoStagesGiveTheTextOfOneAndTheReferencesIds) {
   const auto model = ModelFolder("tiny-qwen3-moe");

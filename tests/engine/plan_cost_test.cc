@@ -1,10 +1,16 @@
 // What the leader pays for a plan, in time of its own.
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include "comm/shared_memory/shared_memory.h"
 #include "engine/scheduler.h"
+#include "runtime/wire.h"
 
 namespace longspan::engine {
 namespace {
@@ -69,6 +75,59 @@ TEST(PlanCostTest, IsSmallAndTheSameBehindAMillionTokens) {
   EXPECT_LT(near, kSlack * kMostSeconds);
   EXPECT_LT(far, kSlack * kMostSeconds);
   EXPECT_LT(far, kSlack * near);
+}
+
+// All 64 sequences decode in one plan, with a chunk of 512 tokens beside them.
+plan::StepPlan LargePlan(uint64_t number) {
+  plan::StepPlan plan{.number = {number}};
+  for (int64_t i = 0; i < kSequences; ++i) {
+    plan.slices.push_back({.sequence = {i},
+                           .begin = 100'000,
+                           .tokens = {plan::TokenSource::Sampled({number - 1}, 1)}});
+    plan.logits_rows.push_back(
+        {.slice = static_cast<uint32_t>(i), .position = 100'000, .sample = true});
+  }
+  plan.slices.push_back({.sequence = {kSequences},
+                         .tokens = std::vector(512, plan::TokenSource::Literal(9)),
+                         .new_pages = {1, 2, 3, 4, 5, 6, 7, 8}});
+  return plan;
+}
+
+// Processor time of the calling thread.
+double ThreadSeconds() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// Serialised once and written once, however many ranks of the host read it; each costs a wake-up.
+TEST(PlanCostTest, GivingAPlanToEightRanksIsCheap) {
+  for (const int readers : {1, 8}) {
+    auto log = comm::CreateSharedMemoryJournalEnds(readers).value();
+    std::vector<std::thread> ranks;
+    for (const auto& reader : log.readers)
+      ranks.emplace_back([&end = *reader] {
+        while (end.Receive().ok()) {
+        }
+      });
+    std::vector<double> seconds;
+    size_t bytes = 0;
+    for (uint64_t number = 2; number < 500; ++number) {
+      const plan::StepPlan plan = LargePlan(number);
+      const double begin = ThreadSeconds();
+      const runtime::Frame frame = runtime::EncodePlan(plan);
+      EXPECT_TRUE(log.writer->Append(frame).ok());
+      seconds.push_back(ThreadSeconds() - begin);
+      bytes = frame.size();
+      // The ranks sleep again before the next one, as they do in a run.
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    log.writer->Close();
+    for (std::thread& rank : ranks) rank.join();
+    std::nth_element(seconds.begin(), seconds.begin() + 249, seconds.end());
+    std::printf("a plan of %zu bytes to %d ranks: %.1f us\n", bytes, readers, seconds[249] * 1e6);
+    EXPECT_LT(seconds[249], kSlack * kMostSeconds);
+  }
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ namespace {
 
 using tensor::DType;
 
-constexpr size_t kShortest = 1000;
+constexpr size_t kShortest = 400;
 
 struct LongSelections {
   const char* model;

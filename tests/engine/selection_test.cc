@@ -8,7 +8,7 @@ namespace {
 
 using tensor::DType;
 
-constexpr size_t kLongest = 1000;
+constexpr size_t kLongest = 400;
 
 class SelectionTest : public ::testing::TestWithParam<const char*> {};
 

@@ -91,7 +91,7 @@ std::vector<int64_t> Lengths(const Steps& steps) {
 }
 
 void CompareAttention(const BackendCase& c, const Shape& shape, const Steps& steps,
-                      double query_scale) {
+                      double query_scale, bool deterministic = true) {
   SCOPED_TRACE(testing::Message() << steps.name << ", " << shape.heads << "/" << shape.kv_heads
                                   << " heads of " << shape.head_dim << ", pages of "
                                   << shape.page_size << ", queries to " << query_scale);
@@ -101,6 +101,7 @@ void CompareAttention(const BackendCase& c, const Shape& shape, const Steps& ste
                       .kv_heads = shape.kv_heads,
                       .head_dim = shape.head_dim,
                       .page_size = shape.page_size});
+  devices.tested.context().deterministic = deterministic;
   const int64_t cache = step.pages() * shape.kv_heads * shape.page_size * shape.head_dim;
   const int64_t width = shape.heads * shape.head_dim;
   // Products are of the compute type, also where the cache holds more.
@@ -137,6 +138,18 @@ TEST_P(AttentionTest, MatchesTheReference) {
 // Weights from almost one to almost nothing, and largest scores that move from block to block.
 TEST_P(AttentionTest, SharpSoftmaxMatchesTheReference) {
   for (const Shape& shape : kShapes) CompareAttention(GetParam(), shape, AllSteps().back(), 30);
+}
+
+// Where bits may depend on the step, a backend may cut contexts into parts.
+TEST_P(AttentionTest, AnyOrderOfSumsMatchesTheReference) {
+  const Steps rows = {"long decoding rows and chunks",
+                      {{1299, 1300}, {0, 1}, {40, 75}, {63, 64}, {2000, 2001}, {64, 65}}};
+  const Steps empty = {"as many rows as slices, one of them empty",
+                       {{640, 641}, {20, 20}, {400, 402}}};
+  for (const Shape& shape : kShapes)
+    for (const double scale : {1.0, 30.0})
+      for (const Steps* steps : {&rows, &empty, &AllSteps()[3], &AllSteps()[4]})
+        CompareAttention(GetParam(), shape, *steps, scale, /*deterministic=*/false);
 }
 
 TEST_P(AttentionTest, CacheWritePutsRowsIntoTheirSlots) {

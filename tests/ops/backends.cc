@@ -3,17 +3,24 @@
 #include <fmt/format.h>
 
 #include "backend/cpu/cpu_backend.h"
+#include "backend/cuda/cuda_backend.h"
 #include "backend/reference/reference_backend.h"
 
 namespace longspan::op_suite {
 
 std::vector<BackendCase> ComparedBackends() {
   using tensor::DType;
-  const ops::Backend& cpu = backend::cpu::CpuBackend();
-  return {{&cpu, DType::kF32, DType::kF32},
-          {&cpu, DType::kBf16, DType::kBf16},
-          {&cpu, DType::kF32, DType::kBf16},
-          {&cpu, DType::kBf16, DType::kF32}};
+  std::vector<const ops::Backend*> backends = {&backend::cpu::CpuBackend()};
+  // Where the machine has a GPU.
+  if (const auto cuda = backend::cuda::CudaBackend(); cuda.ok()) backends.push_back(*cuda);
+  std::vector<BackendCase> cases;
+  for (const ops::Backend* backend : backends) {
+    cases.push_back({backend, DType::kF32, DType::kF32});
+    cases.push_back({backend, DType::kBf16, DType::kBf16});
+    cases.push_back({backend, DType::kF32, DType::kBf16});
+    cases.push_back({backend, DType::kBf16, DType::kF32});
+  }
+  return cases;
 }
 
 std::vector<BackendCase> AllBackends() {

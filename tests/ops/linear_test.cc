@@ -147,10 +147,47 @@ TEST_P(LinearTest, HeadsMatchTheReference) {
   }
 }
 
+// Rows that begin at multiples of 16 bytes, as those of models do: other kernels than for rows that
+// do not. With and without --deterministic, that too may choose another one.
+TEST_P(LinearTest, AlignedRowsMatchTheReference) {
+  const DType type = GetParam().compute;
+  for (const Shape& shape : {Shape{1, 64, 128},
+                             {5, 136, 72},
+                             {64, 512, 100},
+                             {130, 256, 520},
+                             {70, 1096, 24},
+                             {1408, 72, 2824}}) {
+    SCOPED_TRACE(testing::Message()
+                 << shape.rows << " x " << shape.columns << " x " << shape.features);
+    Devices devices(GetParam(), {.rows = shape.rows, .max_columns = shape.columns});
+    const Inputs inputs = {RandomValues(shape.rows * shape.columns, 1, 1, type),
+                           RandomValues(shape.features * shape.columns, 2, 0.5, type),
+                           {}};
+    const auto want = Multiply(devices.reference, shape, inputs, DType::kF32, DType::kF32);
+    const auto magnitude =
+        Multiply(devices.reference, shape, inputs.Absolute(), DType::kF32, DType::kF32);
+    TestDevice& device = devices.tested;
+    const auto* weight = device.Weight(inputs.weight, type, shape.features, shape.columns);
+    const View x = device.Floats(inputs.x, type, {shape.rows, shape.columns});
+    for (const bool deterministic : {true, false}) {
+      for (const DType out_type : {type, DType::kF32}) {
+        device.context().deterministic = deterministic;
+        const std::vector<float> marks(shape.rows * shape.features, ColumnSlice::kMark);
+        const View out = device.Floats(marks, out_type, {shape.rows, shape.features});
+        device.Run(device.ops().linear, {.x = x, .weight = weight, .bias = {}, .out = out});
+        ExpectWithin(device.ReadFloats(out), want, [&](int64_t i) {
+          return SumOfProducts(want[i], shape.columns, magnitude[i], out_type);
+        });
+      }
+    }
+  }
+}
+
 struct Groups {
   std::vector<int32_t> begin;
   std::vector<int32_t> source_rows;  // or empty
   int64_t x_rows;
+  bool aligned = false;  // rows begin at multiples of 16 bytes
 };
 
 std::vector<float> MultiplyGroups(TestDevice& device, const Shape& shape, const Inputs& inputs,
@@ -161,11 +198,12 @@ std::vector<float> MultiplyGroups(TestDevice& device, const Shape& shape, const 
   for (int64_t expert = 0; expert < experts; ++expert)
     weights.push_back(device.Weight(std::span(inputs.weight).subspan(expert * elements, elements),
                                     compute, shape.features, shape.columns));
-  const ColumnSlice x(device, inputs.x, compute, shape.columns);
+  const ColumnSlice slice(device, inputs.x, compute, shape.columns);
   const View out = device.Zeros(compute, {shape.rows, shape.features});
   device.Run(
       device.ops().grouped_linear,
-      {.x = x.view(),
+      {.x = groups.aligned ? device.Floats(inputs.x, compute, {groups.x_rows, shape.columns})
+                           : slice.view(),
        .weights = weights,
        .expert_begin = device.Ints(groups.begin, {experts + 1}),
        .source_rows =
@@ -208,6 +246,15 @@ TEST_P(LinearTest, GroupsMatchTheReference) {
   CompareGroups(GetParam(), {12, 64, 20}, {{0, 5, 12}, {}, 12});
   CompareGroups(GetParam(), {4, 256, 512}, {{0, 1, 1, 2, 2, 3, 4, 4, 4}, {0, 0, 0, 0}, 1});
   CompareGroups(GetParam(), {0, 16, 16}, {{0, 0, 0}, {}, 0});
+  CompareGroups(GetParam(), {80, 40, 36}, {{0, 0, 1, 70, 70, 78, 80, 80}, rows(80, 20), 20, true});
+  CompareGroups(GetParam(), {300, 136, 264},
+                {{0, 0, 1, 66, 195, 195, 300}, rows(300, 90), 90, true});
+  CompareGroups(GetParam(), {300, 64, 72}, {{0, 299, 300}, {}, 300, true});
+  // More experts than a launch may take at once.
+  std::vector<int32_t> many = {0};
+  for (int expert = 0; expert < 259; ++expert) many.push_back(many.back() + expert % 3);
+  const int64_t pairs = many.back();
+  CompareGroups(GetParam(), {pairs, 24, 40}, {many, rows(pairs, 50), 50, true});
 }
 
 }  // namespace

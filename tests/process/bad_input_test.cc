@@ -102,8 +102,7 @@ TEST(BadFlagsTest, UnknownCommandsAndMissingArguments) {
 }
 
 TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
-  const std::vector<std::vector<std::string>> flags = {{"--backend", "cuda"},
-                                                       {"--backend", "emulated"},
+  const std::vector<std::vector<std::string>> flags = {{"--backend", "emulated"},
                                                        {"--kv-cache-dtype", "fp8"},
                                                        {"--tp", "2"},
                                                        {"--cp-size", "2"},

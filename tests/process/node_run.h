@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "tests/process/slow_run.h"
 
@@ -42,6 +43,18 @@ struct NodeRun {
     if (node == 0) options.output_to = run.output();
     return std::make_unique<RunningProgram>(arguments, options);
   }
+};
+
+// A run on two nodes that has begun to write its text.
+struct StartedNodes {
+  explicit StartedNodes(const SlowRun& run, const std::vector<std::string>& more = {})
+      : hosts{.run = run}, leader(hosts.Start(0, more)), other(hosts.Start(1, more)) {
+    EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+  }
+
+  NodeRun hosts;
+  std::unique_ptr<RunningProgram> leader;
+  std::unique_ptr<RunningProgram> other;
 };
 
 }  // namespace longspan::testing

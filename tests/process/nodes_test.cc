@@ -19,7 +19,8 @@ void ExpectEnded(RunningProgram& program) {
 TEST(NodesTest, GiveTheOutputOfOneHost) {
   const TemporaryFolder folder;
   for (const auto& [nodes, stages, loops] :
-       {std::tuple(2, 2, 1), std::tuple(2, 3, 1), std::tuple(3, 4, 1), std::tuple(2, 2, 2)}) {
+       {std::tuple(2, 2, 1), std::tuple(2, 3, 1), std::tuple(2, 4, 1), std::tuple(3, 4, 1),
+        std::tuple(2, 2, 2)}) {
     const SlowRun run = {.folder = folder,
                          .stages = stages,
                          .prompt = 200,
@@ -66,15 +67,28 @@ TEST(NodesTest, AKilledStageOfAnotherNodeIsReplaced) {
   const std::string expected = run.ExpectedText();
   for (const int signal : {SIGKILL, SIGSTOP}) {
     std::filesystem::remove(run.output());
-    const NodeRun hosts = {.run = run};
-    const auto leader = hosts.Start(0, {"--peer-timeout", "2"});
-    const auto other = hosts.Start(1, {"--peer-timeout", "2"});
-    const auto pids = other->WaitForStages(1);
-    EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
-    kill(pids[0], signal);
+    const auto [hosts, leader, other] = StartedNodes(run, {"--peer-timeout", "2"});
+    kill(other->WaitForStages(1)[0], signal);
     const Outcome outcome = leader->Wait();
     EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
     EXPECT_THAT(outcome.errors, HasSubstr("the stages are started again"));
+    EXPECT_EQ(run.Text(), expected);
+    ExpectEnded(*other);
+    EXPECT_TRUE(outcome.left.empty());
+  }
+}
+
+// The first of them passes the plans on to the other.
+TEST(NodesTest, AKilledStageOfTwoOnAnotherNodeIsReplaced) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder, .stages = 4};
+  const std::string expected = run.ExpectedText();
+  for (const int victim : {0, 1}) {
+    std::filesystem::remove(run.output());
+    const auto [hosts, leader, other] = StartedNodes(run);
+    kill(other->WaitForStages(2)[victim], SIGKILL);
+    const Outcome outcome = leader->Wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
     EXPECT_EQ(run.Text(), expected);
     ExpectEnded(*other);
     EXPECT_TRUE(outcome.left.empty());
@@ -86,14 +100,9 @@ TEST(NodesTest, AKilledNodeIsWaitedFor) {
   const SlowRun run = {.folder = folder};
   const std::string expected = run.ExpectedText();
   std::filesystem::remove(run.output());
-  const NodeRun hosts = {.run = run};
-  const auto leader = hosts.Start(0);
-  {
-    const auto lost = hosts.Start(1);
-    EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
-    kill(lost->pid(), SIGKILL);
-    EXPECT_TRUE(lost->Wait().left.empty());
-  }
+  const auto [hosts, leader, lost] = StartedNodes(run);
+  kill(lost->pid(), SIGKILL);
+  EXPECT_TRUE(lost->Wait().left.empty());
   std::this_thread::sleep_for(std::chrono::seconds(1));
   const auto back = hosts.Start(1);
   const Outcome outcome = leader->Wait();
@@ -106,10 +115,7 @@ TEST(NodesTest, AKilledNodeIsWaitedFor) {
 TEST(NodesTest, WithoutReplayALostNodeEndsTheCommand) {
   const TemporaryFolder folder;
   const SlowRun run = {.folder = folder};
-  const NodeRun hosts = {.run = run};
-  const auto leader = hosts.Start(0, {"--no-replay"});
-  const auto lost = hosts.Start(1);
-  EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+  const auto [hosts, leader, lost] = StartedNodes(run, {"--no-replay"});
   kill(lost->pid(), SIGKILL);
   const Outcome outcome = leader->Wait();
   EXPECT_EQ(outcome.exit_code, 1);

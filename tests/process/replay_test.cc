@@ -93,7 +93,8 @@ TEST(ReplayTest, ManyLossesLeaveNothing) {
     EXPECT_TRUE(WaitUntil([&] { return Replaced(program, pids); }));
     EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > printed; }));
     pids = program.WaitForStages(2);
-    EXPECT_EQ(descriptors(), before);
+    // One that is open for a moment only may be among those before.
+    EXPECT_TRUE(WaitUntil([&] { return descriptors() <= before; })) << descriptors();
     EXPECT_EQ(pids.size(), 2u);
   }
   const Outcome outcome = program.Wait();

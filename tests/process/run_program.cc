@@ -73,6 +73,8 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments, RunOpt
   std::vector<std::string> variables;
   for (char** variable = environ; *variable != nullptr; ++variable)
     variables.emplace_back(*variable);
+  // On every machine the same, whether it has a GPU or not; tests of GPUs say so.
+  options_.environment.try_emplace("LONGSPAN_BACKEND", "cpu");
   for (const auto& [name, value] : options_.environment) {
     std::erase_if(variables, [&](const auto& v) { return v.starts_with(name + "="); });
     variables.push_back(name + "=" + value);

@@ -41,10 +41,7 @@ TEST(StopTest, ANodeThatStopsFor20SecondsComesBack) {
   const SlowRun run = {.folder = folder};
   const std::string expected = run.ExpectedText();
   std::filesystem::remove(run.output());
-  const NodeRun hosts = {.run = run};
-  const auto leader = hosts.Start(0);
-  const auto other = hosts.Start(1);
-  EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+  const auto [hosts, leader, other] = StartedNodes(run);
   const auto stages = other->WaitForStages(1);
   kill(-other->pid(), SIGSTOP);
   const size_t before = run.Text().size();
@@ -52,8 +49,8 @@ TEST(StopTest, ANodeThatStopsFor20SecondsComesBack) {
   EXPECT_LT(run.Text().size(), before + 50) << "nothing stopped";
   kill(-other->pid(), SIGCONT);
   // Its old stage finds its epoch over and leaves.
-  EXPECT_TRUE(WaitUntil([&] {
-    const auto now = other->WaitForStages(1);
+  EXPECT_TRUE(WaitUntil([&, &node = other] {
+    const auto now = node->WaitForStages(1);
     return std::find(now.begin(), now.end(), stages[0]) == now.end();
   }));
   const Outcome outcome = leader->Wait();
@@ -66,10 +63,7 @@ TEST(StopTest, ANodeThatStopsFor20SecondsComesBack) {
 TEST(StopTest, NodesEndWhenNode0IsGone) {
   const TemporaryFolder folder;
   const SlowRun run = {.folder = folder};
-  const NodeRun hosts = {.run = run};
-  const auto leader = hosts.Start(0);
-  const auto other = hosts.Start(1);
-  EXPECT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+  const auto [hosts, leader, other] = StartedNodes(run);
   kill(leader->pid(), SIGKILL);
   const auto killed = steady_clock::now();
   const Outcome outcome = other->Wait();

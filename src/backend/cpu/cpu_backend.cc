@@ -5,6 +5,7 @@
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/isa.h"
 #include "backend/cpu/packed.h"
+#include "ops/check_backend.h"
 #include "tensor/host_memory.h"
 
 namespace longspan::backend::cpu {
@@ -37,23 +38,13 @@ constexpr ops::OpTable kOps = {
     .top_logprobs = TopLogprobs,
 };
 
-bool IsSupportedType(DType type) { return type == DType::kF32 || type == DType::kBf16; }
-
 class CpuBackendImpl : public ops::Backend {
  public:
   std::string_view name() const override { return "cpu"; }
   const ops::OpTable& ops() const override { return kOps; }
 
   base::Status CheckTypes(DType compute, DType kv_cache) const override {
-    if (!IsSupportedType(compute))
-      return base::Unimplemented(
-          "the cpu backend computes in f32 or bf16, not {}: use --dtype f32 or bf16",
-          tensor::DTypeName(compute));
-    if (!IsSupportedType(kv_cache))
-      return base::Unimplemented(
-          "the cpu backend has a KV cache of f32 or bf16, not {}: use --kv-cache-dtype f32 or bf16",
-          tensor::DTypeName(kv_cache));
-    return base::OkStatus();
+    return ops::CheckFloatTypes(name(), compute, kv_cache);
   }
 
   base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(

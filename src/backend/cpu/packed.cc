@@ -4,6 +4,8 @@
 #include <array>
 #include <cstring>
 
+#include "ops/check_backend.h"
+
 namespace longspan::backend::cpu {
 namespace {
 
@@ -68,21 +70,9 @@ void PackPart(const tensor::ConstView& part, int64_t first_row, int64_t steps, D
 }  // namespace
 
 base::Result<std::unique_ptr<ops::PackedWeight>> PackWeight(const ops::PackRequest& request) {
-  if (request.parts.empty()) return base::InvalidArgument("a weight needs at least one matrix");
-  if (request.compute != DType::kF32 && request.compute != DType::kBf16)
-    return base::Unimplemented("the cpu backend computes in f32 or bf16, not in {}",
-                               tensor::DTypeName(request.compute));
+  LONGSPAN_RETURN_IF_ERROR(ops::CheckFloatTypes("cpu", request.compute, request.compute));
+  LONGSPAN_ASSIGN_OR_RETURN(const int64_t rows, ops::StackedRows("cpu", request));
   const int64_t columns = request.parts[0].size(1);
-  int64_t rows = 0;
-  for (const tensor::ConstView& part : request.parts) {
-    if (part.rank() != 2 || part.size(1) != columns)
-      return base::InvalidArgument("matrices of {} and {} columns cannot be stacked", columns,
-                                   part.size(1));
-    if (part.dtype() != DType::kF32 && part.dtype() != DType::kBf16 && part.dtype() != DType::kF16)
-      return base::Unimplemented("the cpu backend packs weights of f32, bf16 or f16, not of {}",
-                                 tensor::DTypeName(part.dtype()));
-    rows += part.size(0);
-  }
   const int64_t steps = CpuPackedWeight::Steps(columns, request.compute);
   const int64_t panels = (rows + kPanelColumns - 1) / kPanelColumns;
   LONGSPAN_ASSIGN_OR_RETURN(tensor::Buffer words,

@@ -10,6 +10,7 @@
 #include "backend/reference/router.h"
 #include "backend/reference/sampling.h"
 #include "backend/reference/thread_scratch.h"
+#include "ops/check_backend.h"
 #include "tensor/host_memory.h"
 
 namespace longspan::backend::reference {
@@ -85,15 +86,8 @@ class Reference : public ops::Backend {
   base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
       const ops::PackRequest& request) const override {
     LONGSPAN_RETURN_IF_ERROR(CheckTypes(request.compute, tensor::DType::kF32));
-    if (request.parts.empty()) return base::InvalidArgument("a weight needs at least one matrix");
+    LONGSPAN_ASSIGN_OR_RETURN(const int64_t rows, ops::StackedRows(name(), request));
     const int64_t columns = request.parts[0].size(1);
-    int64_t rows = 0;
-    for (const tensor::ConstView& part : request.parts) {
-      if (part.rank() != 2 || part.size(1) != columns)
-        return base::InvalidArgument("matrices of {} and {} columns cannot be stacked", columns,
-                                     part.size(1));
-      rows += part.size(0);
-    }
     LONGSPAN_ASSIGN_OR_RETURN(auto buffer,
                               Allocate(rows * columns * tensor::SizeOf(tensor::DType::kF32)));
     auto matrix = std::make_unique<PackedMatrix>(rows, columns, std::move(buffer));

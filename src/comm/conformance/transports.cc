@@ -6,8 +6,10 @@
 #include <thread>
 #include <utility>
 
+#include "comm/conformance/host_peer_memory.h"
 #include "comm/fault/fault.h"
 #include "comm/in_process/in_process.h"
+#include "comm/peer_copy/peer_link.h"
 #include "comm/shared_memory/shared_memory.h"
 #include "comm/socket/socket.h"
 #include "comm/socket/tcp.h"
@@ -53,6 +55,17 @@ Transport Tcp() {
           }};
 }
 
+// Between memories that are no host's, with `inner` for what the ends tell each other.
+Transport PeerCopy(const Transport& inner) {
+  return {"PeerCopyOver" + inner.name,
+          [inner] {
+            auto [first, second] = inner.make_links();
+            return LinkPair(CreatePeerLink(std::move(first), HostPeerMemory()),
+                            CreatePeerLink(std::move(second), HostPeerMemory()));
+          },
+          nullptr};
+}
+
 Transport Decorated(const std::string& name, const Transport& inner, const FaultPlan& plan) {
   Transport decorated = {name + inner.name,
                          [inner, plan] {
@@ -75,11 +88,13 @@ Transport Decorated(const std::string& name, const Transport& inner, const Fault
 std::vector<Transport> LinkTransports() {
   FaultPlan delayed;
   delayed.delay = std::chrono::microseconds(200);
-  std::vector<Transport> transports = {InProcess(), Unix(), SharedMemory(), Tcp()};
+  std::vector<Transport> transports = {InProcess(), Unix(), SharedMemory(), Tcp(),
+                                       PeerCopy(SharedMemory())};
   for (const Transport& inner : {InProcess(), Unix(), SharedMemory()}) {
     transports.push_back(Decorated("Faultless", inner, {}));
     transports.push_back(Decorated("Delayed", inner, delayed));
   }
+  transports.push_back(PeerCopy(Decorated("Delayed", Unix(), delayed)));
   return transports;
 }
 

@@ -26,8 +26,8 @@ struct Transport {
 // How gtest prints a parameter.
 inline void PrintTo(const Transport& transport, std::ostream* out) { *out << transport.name; }
 
-// In one process, AF_UNIX, shared memory, TCP, and each of the first three under the decorator
-// without faults and with a short delay.
+// In one process, AF_UNIX, shared memory, TCP, each of the first three under the decorator without
+// faults and with a short delay, and copies between peers over some of them.
 std::vector<Transport> LinkTransports();
 
 // Those of them that have channels.

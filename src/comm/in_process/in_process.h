@@ -1,7 +1,8 @@
-// Channels and links between threads of one process.
+// Channels, links and journals between threads of one process.
 #pragma once
 
 #include "comm/channel.h"
+#include "comm/journal.h"
 #include "comm/link.h"
 
 namespace longspan::comm {
@@ -13,5 +14,8 @@ ChannelPair CreateInProcessChannelPair(ChannelLimits limits = {});
 // Two connected ends. Bytes are copied by the thread that posts the later of send and receive. No
 // thread is started.
 LinkPair CreateInProcessLinkPair();
+
+// A journal whose readers share the entries.
+JournalEnds CreateInProcessJournal(int readers);
 
 }  // namespace longspan::comm

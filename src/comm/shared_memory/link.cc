@@ -59,20 +59,10 @@ class SharedMemoryLink : public Link {
   void Fail(const base::Status& status) { ring_writer_.Stop(rendezvous_.Fail(status)); }
 
   void Move(uint64_t number, std::span<const std::byte> data) {
-    auto done = [this, number](const base::Status& written) {
-      rendezvous_.EndSend(number, written);
-    };
-    if (data.size() > kLargestInStream) {
-      ring_writer_.Push({number, data, std::move(done)});
-      return;
-    }
-    OutgoingFrame frame;
-    frame.header.kind = FrameKind::kMessage;
-    frame.header.number = number;
-    frame.header.size = data.size();
-    frame.payload = data;
-    frame.done = std::move(done);
-    (void)rendezvous_.writer().Push(std::move(frame));  // `done` learns of a failure
+    if (data.size() <= kLargestInStream) return rendezvous_.SendInStream(number, data);
+    ring_writer_.Push({number, data, [this, number](const base::Status& written) {
+                         rendezvous_.EndSend(number, written);
+                       }});
   }
 
   // The reading thread: until the connection ends.
@@ -95,28 +85,13 @@ class SharedMemoryLink : public Link {
     FrameHeader header;
     LONGSPAN_RETURN_IF_ERROR(ReadHeader(socket_.get(), header));
     switch (header.kind) {
-      case FrameKind::kReady:
-        return rendezvous_.TakeReady(header);
-      case FrameKind::kRefused:
-        return rendezvous_.TakeRefusal(header);
-      case FrameKind::kMessage:
-        return ReadMessage(header);
       case FrameKind::kPiece:
         return ReadPiece(header);
       case FrameKind::kFreed:
         return ring_writer_.TakeFreed(header.size);
       default:
-        return BrokenWire("it is not of a kind that links through shared memory use");
+        return rendezvous_.TakeFrame(header);
     }
-  }
-
-  base::Status ReadMessage(const FrameHeader& header) {
-    LONGSPAN_ASSIGN_OR_RETURN(const std::span<std::byte> buffer,
-                              rendezvous_.StartReceive(header.number));
-    base::Status status = header.size == buffer.size() ? ReadPayload(socket_.get(), buffer)
-                                                       : BrokenWire("its size is not the buffer's");
-    rendezvous_.EndReceive(header.number, status.ok() ? status : rendezvous_.FirstFailure(status));
-    return status;
   }
 
   base::Status ReadPiece(const FrameHeader& header) {
@@ -164,22 +139,10 @@ class SharedMemoryLink : public Link {
   std::thread reader_;
 };
 
-base::Status CheckFamily(const FileDescriptor& socket) {
-  int domain = 0;
-  socklen_t size = sizeof(domain);
-  if (::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0)
-    return base::SystemError(errno, "read the family of the peer's socket");
-  if (domain != AF_UNIX)
-    return base::InvalidArgument(
-        "shared memory needs a socket between processes of one host (AF_UNIX)");
-  return base::OkStatus();
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Link>> CreateSharedMemoryLink(FileDescriptor socket) {
-  LONGSPAN_RETURN_IF_ERROR(AdoptSocket(socket));
-  LONGSPAN_RETURN_IF_ERROR(CheckFamily(socket));
+  LONGSPAN_RETURN_IF_ERROR(AdoptUnixSocket(socket));
   LONGSPAN_ASSIGN_OR_RETURN(const FileDescriptor memory, CreateMemory(kSharedRingBytes));
   LONGSPAN_ASSIGN_OR_RETURN(auto ring, SharedMemory::MapOwn(memory, kSharedRingBytes));
   LONGSPAN_RETURN_IF_ERROR(PassMemory(socket.get(), memory, kSharedRingBytes));

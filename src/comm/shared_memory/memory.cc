@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 
 #include "comm/closing.h"
+#include "comm/stream_socket.h"
 #include "comm/wire.h"
 
 namespace longspan::comm {
@@ -72,6 +73,18 @@ base::Result<SharedMemory> SharedMemory::MapOfPeer(const FileDescriptor& memory,
   return SharedMemory(bytes);
 }
 
+base::Status AdoptUnixSocket(const FileDescriptor& socket) {
+  LONGSPAN_RETURN_IF_ERROR(AdoptSocket(socket));
+  int domain = 0;
+  socklen_t size = sizeof(domain);
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0)
+    return base::SystemError(errno, "read the family of the peer's socket");
+  if (domain != AF_UNIX)
+    return base::InvalidArgument(
+        "shared memory needs a socket between processes of one host (AF_UNIX)");
+  return base::OkStatus();
+}
+
 base::Result<FileDescriptor> CreateMemory(size_t size) {
   FileDescriptor memory(::memfd_create("longspan-link", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   // Allocated now: where memory is short, a later first write could only be answered by a signal.
@@ -82,8 +95,9 @@ base::Result<FileDescriptor> CreateMemory(size_t size) {
   return memory;
 }
 
-base::Status PassMemory(int socket, const FileDescriptor& memory, size_t size) {
+base::Status PassMemory(int socket, const FileDescriptor& memory, size_t size, uint64_t number) {
   FrameHeader header;
+  header.number = number;
   header.kind = FrameKind::kMemory;
   header.size = size;
   iovec part{&header, sizeof(header)};
@@ -102,11 +116,11 @@ base::Status PassMemory(int socket, const FileDescriptor& memory, size_t size) {
   const ssize_t sent = ::sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   if (sent == static_cast<ssize_t>(sizeof(header))) return base::OkStatus();
   if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return ClosedByPeer();
+  if (sent < 0 && errno == EAGAIN) return base::ResourceExhausted("the peer does not read");
   return base::SystemError(errno, "pass the memory of a link to the peer");
 }
 
-base::Result<FileDescriptor> TakeMemory(int socket, size_t size) {
-  FrameHeader header;
+base::Status ReadHeaderAndMemory(int socket, FrameHeader& header, FileDescriptor& memory) {
   const auto bytes = std::as_writable_bytes(std::span(&header, 1));
   iovec part{bytes.data(), bytes.size()};
   ControlBuffer control{};
@@ -121,9 +135,15 @@ base::Result<FileDescriptor> TakeMemory(int socket, size_t size) {
   } while (count < 0 && errno == EINTR);
   if (count == 0 || (count < 0 && errno == ECONNRESET)) return ClosedByPeer();
   if (count < 0) return base::SystemError(errno, "read from the peer's socket");
-  FileDescriptor memory = TakeDescriptor(message);
+  memory = TakeDescriptor(message);
   if (count < static_cast<ssize_t>(bytes.size())) return ClosedInsideMessage();
-  LONGSPAN_RETURN_IF_ERROR(CheckHeader(header));
+  return CheckHeader(header);
+}
+
+base::Result<FileDescriptor> TakeMemory(int socket, size_t size) {
+  FrameHeader header;
+  FileDescriptor memory;
+  LONGSPAN_RETURN_IF_ERROR(ReadHeaderAndMemory(socket, header, memory));
   if (header.kind != FrameKind::kMemory || !memory.valid())
     return BrokenWire("it passes no memory, which a link through shared memory begins with");
   if (header.size != size) return BrokenWire("it passes memory of another size");

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <utility>
 
 #include "base/result.h"
 #include "base/status.h"
 #include "comm/file_descriptor.h"
+#include "comm/wire.h"
 
 namespace longspan::comm {
 
@@ -37,13 +39,20 @@ class SharedMemory {
   std::span<std::byte> bytes_;
 };
 
+// As AdoptSocket; InvalidArgument where memory cannot be passed through it.
+base::Status AdoptUnixSocket(const FileDescriptor& socket);
+
 // Memory of a fixed size without a name, all of it allocated. ResourceExhausted when there is none.
 base::Result<FileDescriptor> CreateMemory(size_t size);
 
-// Passes memory to the peer as the first frame of a fresh AF_UNIX connection, without waiting.
-base::Status PassMemory(int socket, const FileDescriptor& memory, size_t size);
+// Passes memory to the peer of an AF_UNIX connection as a kMemory, without waiting.
+base::Status PassMemory(int socket, const FileDescriptor& memory, size_t size, uint64_t number = 0);
 
-// Takes it there, sleeping until it comes. DataLoss when something else comes.
+// Reads the next header and the memory that is passed with it; without one the descriptor is empty.
+// Sleeps until it comes.
+base::Status ReadHeaderAndMemory(int socket, FrameHeader& header, FileDescriptor& memory);
+
+// Takes it there as the first frame. DataLoss when something else comes.
 base::Result<FileDescriptor> TakeMemory(int socket, size_t size);
 
 }  // namespace longspan::comm

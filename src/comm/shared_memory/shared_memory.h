@@ -1,4 +1,4 @@
-// Links between two processes of one host, through memory that both have mapped.
+// Links and journals between processes of one host, through memory that they share.
 //
 // The bytes of a large message go sender -> ring -> receiver, in pieces, so that the peer copies
 // one out while the next is copied in. Everything else goes over the socket beside it: which
@@ -19,9 +19,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "base/result.h"
 #include "comm/file_descriptor.h"
+#include "comm/journal.h"
 #include "comm/link.h"
 
 namespace longspan::comm {
@@ -41,5 +43,21 @@ base::Result<std::unique_ptr<Link>> CreateSharedMemoryLink(FileDescriptor socket
 
 // Two ends in this process, for tests.
 base::Result<LinkPair> CreateSharedMemoryLinkPair();
+
+// A journal over connected AF_UNIX stream sockets that nothing else reads or writes, one for each
+// reader; takes them over, as above.
+//
+// Entries lie one after another in segments of anonymous memory (1 MiB, or one entry that is
+// larger), written once by the writer and copied out by each reader. A segment is passed over the
+// sockets before its first entry, and 24 bytes over each socket tell of an entry: that is the
+// wake-up, and the news of a side that has died. A full segment is followed by a new one and goes
+// away when the last reader has gone on, so nothing is written over: there are no positions of
+// readers to wait for or to believe, and one that stands still holds up nobody. No threads.
+base::Result<std::unique_ptr<JournalWriter>> CreateSharedMemoryJournal(
+    std::vector<FileDescriptor> sockets);
+base::Result<std::unique_ptr<JournalReader>> OpenSharedMemoryJournal(FileDescriptor socket);
+
+// All ends in this process, for tests.
+base::Result<JournalEnds> CreateSharedMemoryJournalEnds(int readers);
 
 }  // namespace longspan::comm

@@ -16,8 +16,10 @@ class SocketLink : public Link {
  public:
   explicit SocketLink(FileDescriptor socket)
       : socket_(std::move(socket)),
-        rendezvous_(socket_.get(), [this](uint64_t number,
-                                          std::span<const std::byte> data) { Move(number, data); }),
+        rendezvous_(socket_.get(),
+                    [this](uint64_t number, std::span<const std::byte> data) {
+                      rendezvous_.SendInStream(number, data);
+                    }),
         reader_([this] { Read(); }) {}
   ~SocketLink() override {
     CloseEnd();
@@ -38,18 +40,6 @@ class SocketLink : public Link {
     rendezvous_.WaitUntilEnded();
   }
 
-  void Move(uint64_t number, std::span<const std::byte> data) {
-    OutgoingFrame frame;
-    frame.header.kind = FrameKind::kMessage;
-    frame.header.number = number;
-    frame.header.size = data.size();
-    frame.payload = data;
-    frame.done = [this, number](const base::Status& written) {
-      rendezvous_.EndSend(number, written);
-    };
-    (void)rendezvous_.writer().Push(std::move(frame));  // `done` learns of a failure
-  }
-
   // The reading thread: until the connection ends.
   void Read() {
     base::Status status;
@@ -60,25 +50,7 @@ class SocketLink : public Link {
   base::Status ReadFrame() {
     FrameHeader header;
     LONGSPAN_RETURN_IF_ERROR(ReadHeader(socket_.get(), header));
-    switch (header.kind) {
-      case FrameKind::kReady:
-        return rendezvous_.TakeReady(header);
-      case FrameKind::kMessage:
-        return ReadMessage(header);
-      case FrameKind::kRefused:
-        return rendezvous_.TakeRefusal(header);
-      default:
-        return BrokenWire("it is not of a kind that links over a socket use");
-    }
-  }
-
-  base::Status ReadMessage(const FrameHeader& header) {
-    LONGSPAN_ASSIGN_OR_RETURN(const std::span<std::byte> buffer,
-                              rendezvous_.StartReceive(header.number));
-    base::Status status = header.size == buffer.size() ? ReadPayload(socket_.get(), buffer)
-                                                       : BrokenWire("its size is not the buffer's");
-    rendezvous_.EndReceive(header.number, status.ok() ? status : rendezvous_.FirstFailure(status));
-    return status;
+    return rendezvous_.TakeFrame(header);
   }
 
   const FileDescriptor socket_;

@@ -1,0 +1,25 @@
+#include "backend/cuda/copy_rate.h"
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/peer_memory.h"
+
+namespace longspan::backend::cuda {
+
+bool CudaIsBuilt() { return false; }
+
+base::Result<double> MeasureCopyRate(tensor::Queue& /*queue*/) {
+  return base::Unimplemented("this program was built without CUDA");
+}
+
+bool CanCopyBetween(int /*from*/, int /*to*/) { return false; }
+
+base::Result<std::unique_ptr<comm::PeerMemory>> CreatePeerMemory(int /*device*/) {
+  return base::Unimplemented("this program was built without CUDA");
+}
+
+base::Result<const ops::Backend*> CudaBackend() {
+  return base::Unimplemented(
+      "this program was built without CUDA: configure it with -DLONGSPAN_CUDA=ON, or use "
+      "--backend cpu");
+}
+
+}  // namespace longspan::backend::cuda
