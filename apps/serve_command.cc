@@ -250,7 +250,7 @@ void AddServerFlags(CLI::App& command, ServeFlags& flags) {
   option("--max-connections", flags.max_connections, "open connections")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   option("--request-timeout", flags.request_timeout,
-         "seconds to send a request, and one more per 64 KiB of body")
+         "seconds to send a request, and one more for every 64 KiB of it that have come")
       ->check(CLI::Range(1, 86400));
   option("--sse-comment-interval", flags.comment_interval,
          "seconds of silence after which a stream gets a comment; 0: never")

@@ -145,6 +145,16 @@ bool Generation::IsStopToken(int32_t token) const {
          (!request_.common.ignore_end_tokens && contains(context_.end_tokens));
 }
 
+double Generation::AddToClock(plan::SequenceId id, int64_t done, Stream& stream) const {
+  const double seconds = engine_->SecondsSinceSubmit(id);
+  if (const auto predicted = stream.clock.SecondsBetween(stream.prefilled, done))
+    stream.chunks.push_back({.predicted_s = *predicted, .measured_s = seconds - stream.prefill_s});
+  stream.clock.Add(done, seconds);
+  stream.prefilled = done;
+  stream.prefill_s = seconds;
+  return seconds;
+}
+
 void Generation::OnPrefill(plan::SequenceId id, int64_t done, int64_t total) {
   Stream& stream = streams_.at(id);
   const size_t prompt = stream.sequence / static_cast<size_t>(request_.choices);
@@ -156,9 +166,8 @@ void Generation::OnPrefill(plan::SequenceId id, int64_t done, int64_t total) {
         self->SubmitOthers(engine, prompt);
       });
   }
+  const double seconds = AddToClock(id, done, stream);
   if (!request_.progress) return;
-  const double seconds = engine_->SecondsSinceSubmit(id);
-  stream.clock.Add(done, seconds);
   Push(PrefillEvent{.sequence = stream.sequence,
                     .done = done,
                     .total = total,
@@ -203,7 +212,8 @@ void Generation::OnFinish(plan::SequenceId id, engine::FinishReason reason,
                         .stop_token = stream.stop_token,
                         .prompt_tokens = stream.prompt_tokens,
                         .completion_tokens = stream.tokens,
-                        .info = info};
+                        .info = info,
+                        .chunks = std::move(stream.chunks)};
   if (request_.keep_stop && event.finish->stop_string) event.text += *event.finish->stop_string;
   --pending_;
   Push(std::move(event));

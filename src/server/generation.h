@@ -52,6 +52,12 @@ struct PrefillEvent {
   std::optional<double> seconds_left;  // a prediction
 };
 
+// A chunk of a prompt whose time was predicted before it was computed.
+struct ChunkTime {
+  double predicted_s = 0;
+  double measured_s = 0;
+};
+
 struct Finish {
   engine::FinishReason reason = engine::FinishReason::kAbort;
   std::optional<std::string> stop_string;  // that ended it
@@ -59,6 +65,7 @@ struct Finish {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
   engine::FinishInfo info;
+  std::vector<ChunkTime> chunks;
 };
 
 // One token of a sequence, or its end.
@@ -110,6 +117,9 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
     int64_t tokens = 0;
     std::optional<int32_t> stop_token;
     PrefillClock clock;
+    int64_t prefilled = 0;  // tokens, as of the last report
+    double prefill_s = 0;   // and when it came
+    std::vector<ChunkTime> chunks;
   };
 
   Generation(GenerationContext context, GenerationRequest request, std::function<void()> wake);
@@ -119,6 +129,8 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
   base::Status Submit(engine::Engine& engine, size_t sequence);
   void Fail(engine::Engine& engine, base::Status status);
   void AbortAll(engine::Engine& engine);
+  // Of a report of OnPrefill; returns the seconds since the submission.
+  double AddToClock(plan::SequenceId id, int64_t done, Stream& stream) const;
   bool IsStopToken(int32_t token) const;
   void Push(GenerationEvent event);
   // Of a sequence that will not be submitted.

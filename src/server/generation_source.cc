@@ -10,7 +10,9 @@ namespace longspan::server {
 GenerationSource::GenerationSource(Options options)
     : options_(std::move(options)),
       times_(options_.generation->sequences()),
-      left_(options_.generation->sequences()) {}
+      left_(options_.generation->sequences()) {
+  options_.metrics->OnSubmitted(static_cast<int64_t>(left_));
+}
 
 GenerationSource::~GenerationSource() {
   if (!ended_) OnGone();
@@ -87,6 +89,7 @@ void GenerationSource::TakeToken(TokenEvent event) {
 }
 
 void GenerationSource::Fail(const base::Status& status, ResponseWriter& writer) {
+  options_.metrics->OnFailed(static_cast<int64_t>(left_));
   const int http_status = HttpStatusOf(status);
   if (begun_) {
     options_.formatter->OnError(ErrorJson(http_status, status.message()), out_);

@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
+
 namespace longspan::server {
 namespace {
 
@@ -76,11 +78,42 @@ void TakeHead(const Parser& parser, HttpRequest& request, RequestFraming& framin
   }
 }
 
+// A header that decides what a request is, and that came twice: whoever stands before this server
+// may have read the other one. Empty where there is none.
+std::string_view TwiceGiven(const HttpRequest& request) {
+  static constexpr std::string_view kOnce[] = {"authorization", "content-type", "host",
+                                               "transfer-encoding", "x-api-key"};
+  for (const std::string_view name : kOnce) {
+    const auto count = std::count_if(request.headers.begin(), request.headers.end(),
+                                     [&](const auto& header) { return header.first == name; });
+    if (count > 1) return name;
+  }
+  return {};
+}
+
 // Memory for a body of that length; null where too much is taken.
 std::shared_ptr<void> Lease(const ReadContext& context, int64_t length) {
   if (*context.body_bytes + length > context.limits.all_bodies_bytes) return nullptr;
   *context.body_bytes += length;
   return {nullptr, [count = context.body_bytes, length](void*) { *count -= length; }};
+}
+
+// What has come buys time for more: who sends nothing is left soon, however long the body is to be.
+asio::awaitable<error_code> ReadInTime(ReadContext& context, Parser& parser) {
+  const auto begin = base::SteadyClock().Now();
+  size_t received = 0;
+  while (!parser.is_done()) {
+    const auto time =
+        context.limits.request_time +
+        std::chrono::milliseconds(1000 * static_cast<int64_t>(received) / kSlowestBytesPerSecond) -
+        (base::SteadyClock().Now() - begin);
+    context.deadline.Arm(std::chrono::ceil<std::chrono::milliseconds>(time), context.owner);
+    const auto [error, bytes] =
+        co_await http::async_read_some(context.socket, context.buffer, parser, kAwait);
+    if (error) co_return error;
+    received += bytes;
+  }
+  co_return error_code();
 }
 
 asio::awaitable<ReadOutcome> ReadBody(ReadContext& context, Parser& parser, HttpRequest& request) {
@@ -99,12 +132,8 @@ asio::awaitable<ReadOutcome> ReadBody(ReadContext& context, Parser& parser, Http
           co_await asio::async_write(context.socket, asio::buffer(kContinue), kAwait);
       if (error) co_return ReadOutcome{};
     }
-    context.deadline.Arm(
-        context.limits.request_time + std::chrono::seconds(length / kSlowestBytesPerSecond),
-        context.owner);
-    const auto [error, bytes] =
-        co_await http::async_read(context.socket, context.buffer, parser, kAwait);
-    if (error) co_return ReadOutcome{.complete = false, .refusal = RefusalOf(error, context)};
+    if (const error_code error = co_await ReadInTime(context, parser); error)
+      co_return ReadOutcome{.complete = false, .refusal = RefusalOf(error, context)};
   }
   context.deadline.Disarm();
   request.body = std::move(parser.get().body());
@@ -125,6 +154,10 @@ asio::awaitable<ReadOutcome> ReadHttpRequest(ReadContext context, HttpRequest& r
       co_await http::async_read_header(context.socket, context.buffer, parser, kAwait);
   if (error) co_return ReadOutcome{.complete = false, .refusal = RefusalOf(error, context)};
   TakeHead(parser, request, framing);
+  if (const std::string_view name = TwiceGiven(request); !name.empty())
+    co_return ReadOutcome{
+        .complete = false,
+        .refusal = context.handler.Refusal(400, fmt::format("the header {} came twice", name))};
   std::optional<HttpResponse> refusal = context.handler.CheckHead(request);
   if (refusal) co_return ReadOutcome{.complete = false, .refusal = std::move(refusal)};
   co_return co_await ReadBody(context, parser, request);

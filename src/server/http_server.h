@@ -22,11 +22,13 @@ struct HttpLimits {
   int64_t all_bodies_bytes = int64_t{1} << 30;  // that are read or wait to be parsed
   int64_t header_bytes = int64_t{64} << 10;
   int64_t connections = 4096;
-  // To send the head of a request, and as long again for its body and a second per 64 KiB of that.
+  // To send the head of a request, and as long again for its body and a second for every 64 KiB of
+  // it that have come.
   std::chrono::seconds request_time{60};
-  std::chrono::seconds idle_time{75};        // between requests
-  std::chrono::seconds write_time{120};      // for a client to take what is there for it
-  std::chrono::milliseconds silence{10000};  // of a response that has begun; 0: never told
+  std::chrono::seconds idle_time{75};    // between requests
+  std::chrono::seconds write_time{120};  // without a byte that a client takes of its answer
+  // At most, of a response that has begun, before it is told; 0: never.
+  std::chrono::milliseconds silence{10000};
 };
 
 // How an exchange went, for the log.

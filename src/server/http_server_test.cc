@@ -165,6 +165,12 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLargeOrNoRequest) {
   EXPECT_EQ(status("POST / HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"),
             400);
   EXPECT_EQ(status("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"), 400);
+  for (const char* name : {"Host", "Authorization", "X-API-Key", "Content-Type"}) {
+    const std::string header = std::string(name) + ": a\r\n";
+    EXPECT_EQ(status("GET / HTTP/1.1\r\n" + header + header + "\r\n"), 400) << name;
+  }
+  EXPECT_EQ(status(std::string("GET / HTTP/1.1\r\nX: a\0b\r\n\r\n", 27)), 400);
+  EXPECT_EQ(status("GET / HTTP/1.1\r\nX : a\r\n\r\n"), 400);
   EXPECT_EQ(status(RequestText("POST", "/forbidden", "secret")), 401);
   // A server that is well answers on.
   EXPECT_EQ(HttpClient(server_->port()).Get("/").status, 200);
@@ -199,6 +205,35 @@ TEST_F(HttpServerTest, SlowSendersAreToldAndLeft) {
   EXPECT_EQ(silent.Read().status, 0);
   half_head.Close();
   half_body.Close();
+  EXPECT_TRUE(Becomes([&] { return server_->connections() == 0; }));
+}
+
+// However long a body is to be, and however few bytes it comes in.
+TEST_F(HttpServerTest, StalledBodiesAreLeftInTime) {
+  StartServer({.request_time = std::chrono::seconds(1)});
+  HttpClient told(server_->port());
+  told.Send("POST / HTTP/1.1\r\nContent-Length: 60000000\r\n\r\n" + std::string(1000, 'x'));
+  HttpClient chunked(server_->port());
+  chunked.Send("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < 5; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    told.Send("x");
+    chunked.Send(i == 0 ? "cde\r\n" : "1\r\nx\r\n");
+  }
+  EXPECT_EQ(told.Read().status, 408);
+  EXPECT_EQ(chunked.Read().status, 408);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  // A large one that comes is taken.
+  EXPECT_EQ(HttpClient(server_->port()).Post("/", std::string(30'000'000, 'x')).status, 200);
+}
+
+TEST_F(HttpServerTest, ReadersThatStopAreLeftInTime) {
+  StartServer({.write_time = std::chrono::seconds(1)});
+  HttpClient client(server_->port());
+  client.Send(RequestText("POST", "/", std::string(40'000'000, 'x')));
+  EXPECT_TRUE(Becomes([&] { return handler_.done == 1; }));
+  EXPECT_EQ(handler_.gone, 1);
   EXPECT_TRUE(Becomes([&] { return server_->connections() == 0; }));
 }
 

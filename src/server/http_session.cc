@@ -9,8 +9,8 @@
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <boost/asio/write.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -32,9 +32,17 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr size_t kReadBytes = 16384;
 // What a client may send ahead while it is being answered; it is watched only that far.
 constexpr size_t kMostReadAhead = 65536;
-constexpr int64_t kSlowestBytesPerSecond = 65536;
 // For what a refused client still sends: closing before it is read would lose the refusal.
 constexpr std::chrono::seconds kLinger{2};
+
+// After how long a stream is told that it is silent: up to a quarter earlier than the limit, each
+// connection at another time. Thousands that began together would else hold up everybody together.
+std::chrono::milliseconds SilenceOf(const HttpLimits& limits, uint64_t session) {
+  constexpr double kGoldenRatio = 0.618033988749895;
+  const double turn = static_cast<double>(session) * kGoldenRatio;
+  return std::chrono::ceil<std::chrono::milliseconds>(limits.silence *
+                                                      (1 - (turn - std::floor(turn)) / 4));
+}
 
 class Session;
 
@@ -74,7 +82,8 @@ class Session : public HttpSession,
       : context_(context),
         socket_(std::move(socket)),
         changed_(socket_.get_executor()),
-        deadline_(socket_) {
+        deadline_(socket_),
+        silence_(SilenceOf(context.limits, ++context.sessions)) {
     ++context_.connections;
   }
   ~Session() override { --context_.connections; }
@@ -112,6 +121,7 @@ class Session : public HttpSession,
   boost::beast::flat_buffer buffer_;
   asio::steady_timer changed_;  // cancelled when the answer has got further or the client is gone
   SocketDeadline deadline_;
+  const std::chrono::milliseconds silence_;
   asio::cancellation_signal end_watch_;
   bool watching_ = false;
   bool gone_ = false;
@@ -256,10 +266,9 @@ asio::awaitable<bool> Session::Answer(SessionExchange& exchange) {
     }
     if (ended_) co_return true;
     if (gone_) break;
-    const auto silence = context_.limits.silence;
-    const bool tells = begun_ && silence.count() > 0;
+    const bool tells = begun_ && silence_.count() > 0;
     if (tells) {
-      changed_.expires_after(silence);
+      changed_.expires_after(silence_);
     } else {
       changed_.expires_at(asio::steady_timer::time_point::max());
     }
@@ -274,19 +283,22 @@ asio::awaitable<bool> Session::Answer(SessionExchange& exchange) {
 asio::awaitable<bool> Session::WriteOut() {
   std::string bytes;
   bytes.swap(out_);
-  deadline_.Arm(
-      context_.limits.write_time +
-          std::chrono::seconds(static_cast<int64_t>(bytes.size()) / kSlowestBytesPerSecond),
-      shared_from_this());
-  const auto [error, written] = co_await asio::async_write(socket_, asio::buffer(bytes), kAwait);
+  error_code failed;
+  for (size_t sent = 0; sent < bytes.size() && !failed;) {
+    deadline_.Arm(context_.limits.write_time, shared_from_this());
+    const auto [error, written] =
+        co_await socket_.async_write_some(asio::buffer(bytes) + sent, kAwait);
+    failed = error;
+    sent += written;
+    sent_ += static_cast<int64_t>(written);
+  }
   deadline_.Disarm();
-  sent_ += static_cast<int64_t>(written);
-  if (!error && out_.empty() && bytes.capacity() <= kMostReadAhead) {
+  if (!failed && out_.empty() && bytes.capacity() <= kMostReadAhead) {
     // Its memory serves the next piece.
     bytes.clear();
     out_.swap(bytes);
   }
-  co_return !error;
+  co_return !failed;
 }
 
 // Reads on while a request is answered, to see the client go.

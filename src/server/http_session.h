@@ -19,6 +19,7 @@ struct SessionContext {
   std::atomic<int64_t> active{0};
   std::atomic<int64_t> connections{0};
   std::shared_ptr<std::atomic<int64_t>> body_bytes = std::make_shared<std::atomic<int64_t>>(0);
+  uint64_t sessions = 0;             // so far; of the I/O thread
   std::atomic<bool> closing{false};  // connections end with the request that they are at
 };
 

@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include <fmt/format.h>
@@ -113,7 +114,8 @@ Metrics::Metrics()
       inter_token_(Latencies()),
       end_to_end_(Latencies()),
       queue_time_(Latencies()),
-      prompt_lengths_({64, 256, 1024, 4096, 16384, 65536, 262144, 1048576}) {}
+      prompt_lengths_({64, 256, 1024, 4096, 16384, 65536, 262144, 1048576}),
+      prediction_error_({0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1}) {}
 
 void Metrics::OnRequest(const std::string& path, int status) {
   const std::lock_guard lock(mutex_);
@@ -131,6 +133,11 @@ void Metrics::OnTokens(int64_t tokens, double pause_seconds) {
   inter_token_.Add(pause_seconds / static_cast<double>(tokens), tokens);
 }
 
+void Metrics::OnSubmitted(int64_t sequences) {
+  const std::lock_guard lock(mutex_);
+  submitted_ += sequences;
+}
+
 void Metrics::OnFinish(double seconds, const Finish& finish) {
   const std::lock_guard lock(mutex_);
   end_to_end_.Add(seconds);
@@ -140,11 +147,22 @@ void Metrics::OnFinish(double seconds, const Finish& finish) {
   cached_tokens_ += finish.info.cached_tokens;
   completion_tokens_ += finish.completion_tokens;
   ++(finish.reason == engine::FinishReason::kAbort ? aborted_ : finished_);
+  for (const ChunkTime& chunk : finish.chunks) {
+    predicted_s_ += chunk.predicted_s;
+    measured_s_ += chunk.measured_s;
+    if (chunk.measured_s > 0)
+      prediction_error_.Add(std::abs(chunk.predicted_s - chunk.measured_s) / chunk.measured_s);
+  }
 }
 
 void Metrics::OnGone(int64_t sequences) {
   const std::lock_guard lock(mutex_);
   aborted_ += sequences;
+}
+
+void Metrics::OnFailed(int64_t sequences) {
+  const std::lock_guard lock(mutex_);
+  failed_ += sequences;
 }
 
 std::string Metrics::Text(const EngineSnapshot& engine, int64_t connections) const {
@@ -173,10 +191,20 @@ std::string Metrics::Text(const EngineSnapshot& engine, int64_t connections) con
                  : 0);
     text.Add("longspan_generation_tokens_total", "counter", "Decoded tokens.",
              static_cast<double>(completion_tokens_));
+    text.Add("longspan_sequences_total", "counter", "Sequences that were given to the engine.",
+             static_cast<double>(submitted_));
     text.Add("longspan_sequences_finished_total", "counter", "Sequences that came to their end.",
              static_cast<double>(finished_));
     text.Add("longspan_sequences_aborted_total", "counter", "Sequences that were taken back.",
              static_cast<double>(aborted_));
+    text.Add("longspan_sequences_failed_total", "counter",
+             "Sequences that the engine refused or lost.", static_cast<double>(failed_));
+    text.Add("longspan_prefill_chunk_predicted_seconds_total", "counter",
+             "Time of prefill chunks as predicted from those before.", predicted_s_);
+    text.Add("longspan_prefill_chunk_measured_seconds_total", "counter",
+             "Time that the same chunks took.", measured_s_);
+    text.Add("longspan_prefill_chunk_error_ratio",
+             "Error of a chunk's prediction as a share of its time.", prediction_error_);
   }
   text.Add("longspan_connections", "gauge", "Open connections.", static_cast<double>(connections));
   AddEngine(engine, text);

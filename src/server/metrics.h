@@ -57,10 +57,15 @@ class Metrics {
   void OnFirstToken(double seconds);
   // So many tokens after so long a pause.
   void OnTokens(int64_t tokens, double pause_seconds);
+  // So many sequences are given to the engine. Each of them ends by one of OnFinish, OnGone and
+  // OnFailed.
+  void OnSubmitted(int64_t sequences);
   // A sequence has come to its end, `seconds` after its request.
   void OnFinish(double seconds, const Finish& finish);
   // Sequences whose client went away.
   void OnGone(int64_t sequences);
+  // Sequences that the engine refused or lost.
+  void OnFailed(int64_t sequences);
 
   // All of it, and of the engine.
   std::string Text(const EngineSnapshot& engine, int64_t connections) const;
@@ -73,11 +78,16 @@ class Metrics {
   Histogram end_to_end_;
   Histogram queue_time_;
   Histogram prompt_lengths_;
+  Histogram prediction_error_;
+  double predicted_s_ = 0;
+  double measured_s_ = 0;
   int64_t prompt_tokens_ = 0;
   int64_t cached_tokens_ = 0;
   int64_t completion_tokens_ = 0;
+  int64_t submitted_ = 0;
   int64_t finished_ = 0;
   int64_t aborted_ = 0;
+  int64_t failed_ = 0;
 };
 
 }  // namespace longspan::server

@@ -35,10 +35,16 @@ double PrefillClock::Fitted(double tokens) const {
   return a * n + b * n * n;
 }
 
-std::optional<double> PrefillClock::SecondsLeft(int64_t total) const {
+std::optional<double> PrefillClock::SecondsBetween(int64_t begin, int64_t end) const {
   if (reports_ < 2 || n2_ <= 0) return std::nullopt;
-  const double end = static_cast<double>(total) - first_tokens_;
-  return std::max(0.0, Fitted(end) - Fitted(tokens_));
+  return Fitted(static_cast<double>(end) - first_tokens_) -
+         Fitted(static_cast<double>(begin) - first_tokens_);
+}
+
+std::optional<double> PrefillClock::SecondsLeft(int64_t total) const {
+  const auto done = static_cast<int64_t>(first_tokens_ + tokens_);
+  const auto left = SecondsBetween(done, total);
+  return left ? std::optional(std::max(0.0, *left)) : left;
 }
 
 }  // namespace longspan::server

@@ -13,6 +13,8 @@ class PrefillClock {
   // `done` of `total` tokens are there after so many seconds; the first call sets the zero point of
   // both, since the time before it may have been spent in a queue.
   void Add(int64_t done, double seconds);
+  // How long the tokens from one count to another take. Nothing is known before the second report.
+  std::optional<double> SecondsBetween(int64_t begin, int64_t end) const;
   // Nothing is known before the second report.
   std::optional<double> SecondsLeft(int64_t total) const;
 

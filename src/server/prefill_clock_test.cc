@@ -23,6 +23,15 @@ TEST(PrefillClockTest, FindsTheGrowthWithTheContext) {
   EXPECT_EQ(*clock.SecondsLeft(65536), 0);
 }
 
+TEST(PrefillClockTest, TellsTheTimeOfAChunk) {
+  PrefillClock clock;
+  clock.Add(512, 1.0);
+  EXPECT_FALSE(clock.SecondsBetween(512, 1024));
+  clock.Add(1024, 2.0);
+  clock.Add(1536, 3.0);
+  EXPECT_NEAR(*clock.SecondsBetween(1536, 2560), 2.0, 1e-9);
+}
+
 TEST(PrefillClockTest, NeverRunsBackwards) {
   PrefillClock clock;
   // Ever faster: neither part may become negative.

@@ -103,7 +103,8 @@ TEST(MetricsTest, BucketsAreCumulated) {
   metrics.OnFinish(1.0, {.reason = engine::FinishReason::kStop,
                          .prompt_tokens = 100,
                          .completion_tokens = 20,
-                         .info = {.cached_tokens = 64}});
+                         .info = {.cached_tokens = 64},
+                         .chunks = {{.predicted_s = 0.5, .measured_s = 1.0}}});
   const std::string text = metrics.Text({}, 3);
   EXPECT_THAT(text, HasSubstr("# TYPE longspan_time_to_first_token_seconds histogram\n"));
   EXPECT_THAT(text, HasSubstr("longspan_time_to_first_token_seconds_bucket{le=\"0.005\"} 1\n"));
@@ -113,6 +114,24 @@ TEST(MetricsTest, BucketsAreCumulated) {
   EXPECT_THAT(
       text, HasSubstr("longspan_http_requests_total{path=\"/v1/completions\",status=\"200\"} 1\n"));
   EXPECT_THAT(text, HasSubstr("longspan_connections 3\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_prefill_chunk_predicted_seconds_total 0.5\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_prefill_chunk_measured_seconds_total 1\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_prefill_chunk_error_ratio_bucket{le=\"0.2\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_prefill_chunk_error_ratio_bucket{le=\"0.5\"} 1\n"));
+}
+
+TEST(MetricsTest, EverySequenceEndsOnce) {
+  Metrics metrics;
+  metrics.OnSubmitted(7);
+  metrics.OnFinish(1, {.reason = engine::FinishReason::kStop});
+  metrics.OnFinish(1, {.reason = engine::FinishReason::kAbort});
+  metrics.OnGone(2);
+  metrics.OnFailed(3);
+  const std::string text = metrics.Text({}, 0);
+  EXPECT_THAT(text, HasSubstr("longspan_sequences_total 7\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_sequences_finished_total 1\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_sequences_aborted_total 3\n"));
+  EXPECT_THAT(text, HasSubstr("longspan_sequences_failed_total 3\n"));
 }
 
 TEST(HttpMessageTest, QueryValues) {

@@ -69,12 +69,19 @@ double RunningServer::Metric(const std::string& name) const {
   return place == std::string::npos ? -1 : std::stod(text.substr(place + name.size() + 2));
 }
 
-void RunningServer::ExpectNothingRuns() const {
-  for (int i = 0; i < 500 && Metric("longspan_kv_used_tokens") > 0; ++i)
+void RunningServer::ExpectMetric(const std::string& name, double value) const {
+  double last = Metric(name);
+  for (int i = 0; i < 500 && last != value; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(Metric("longspan_kv_used_tokens"), 0);
-  EXPECT_EQ(Metric("longspan_running_requests"), 0);
-  EXPECT_EQ(Metric("longspan_queued_requests"), 0);
+    last = Metric(name);
+  }
+  EXPECT_EQ(last, value) << name;
+}
+
+void RunningServer::ExpectNothingRuns() const {
+  ExpectMetric("longspan_kv_used_tokens", 0);
+  ExpectMetric("longspan_running_requests", 0);
+  ExpectMetric("longspan_queued_requests", 0);
 }
 
 }  // namespace longspan::testing

@@ -43,6 +43,7 @@ class RunningServer {
   // A sample of /metrics without labels.
   double Metric(const std::string& name) const;
   // Waits a while for it, then fails the test.
+  void ExpectMetric(const std::string& name, double value) const;
   void ExpectNothingRuns() const;
 
  private:

@@ -60,30 +60,57 @@ TEST(ServeEndTest, AFullQueueIsToldWithATime) {
   EXPECT_EQ(reply.headers.count("retry-after"), 1u);
 }
 
-TEST(ServeEndTest, StreamsSurviveTheLossOfAStage) {
-  RunningServer server({"--pp-size", "2", "--dtype", "f32"});
-  const json request = {{"prompt", "ROMEO:"},
-                        {"max_tokens", 600},
-                        {"temperature", 0},
-                        {"ignore_eos", true},
-                        {"stream", true}};
-  const auto text_of = [](const HttpReply& reply) {
-    std::string text;
-    for (const std::string& event : reply.Events())
-      if (event != "[DONE]") text += ParseJsonText(event)["choices"][0]["text"].get<std::string>();
-    return text;
-  };
-  const std::string expected = text_of(server.Post("/v1/completions", request));
-  HttpClient client(server.port());
-  client.Send(RequestText("POST", "/v1/completions", request.dump()));
-  const std::string begin = client.ReadUntil("data: ");
-  kill(server.program().WaitForStages(2)[1], SIGKILL);
-  // The rest of the stream, behind its head and the first "data: ".
-  std::string rest = client.ReadUntil("[DONE]");
+// What a stream of completions says, whole or from somewhere on.
+std::string TextOf(const std::string& stream) {
   HttpReply reply;
-  reply.body = "data: " + rest;
-  EXPECT_EQ(text_of(reply), expected);
-  EXPECT_EQ(server.Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 2}}).status, 200);
+  reply.body = stream;
+  std::string text;
+  for (const std::string& event : reply.Events())
+    if (event != "[DONE]") text += ParseJsonText(event)["choices"][0]["text"].get<std::string>();
+  return text;
+}
+
+TEST(ServeEndTest, EightStreamsSurviveTheLossOfEachStage) {
+  const RunningServer server({"--pp-size", "2", "--dtype", "f32"});
+  const auto request = [](int stream) {
+    return json{{"prompt", "ROMEO " + std::to_string(stream) + ":"},
+                {"max_tokens", 250},
+                {"temperature", 0},
+                {"ignore_eos", true},
+                {"stream", true}};
+  };
+  constexpr int kStreams = 8;
+  std::vector<std::string> expected;
+  for (int i = 0; i < kStreams; ++i)
+    expected.push_back(TextOf(server.Post("/v1/completions", request(i)).body));
+  for (const size_t victim : {size_t{0}, size_t{1}}) {
+    std::vector<std::unique_ptr<HttpClient>> clients;
+    for (int i = 0; i < kStreams; ++i) {
+      clients.push_back(std::make_unique<HttpClient>(server.port()));
+      clients.back()->Send(RequestText("POST", "/v1/completions", request(i).dump()));
+    }
+    for (const auto& client : clients) client->ReadUntil("data: ");
+    kill(server.program().WaitForStages(2)[victim], SIGKILL);
+    for (size_t i = 0; i < clients.size(); ++i)
+      EXPECT_EQ(TextOf(std::string("data: ").append(clients[i]->ReadUntil("[DONE]"))), expected[i])
+          << "stage " << victim << ", stream " << i;
+    EXPECT_EQ(server.Post("/v1/completions", {{"prompt", "x"}, {"max_tokens", 2}}).status, 200);
+    server.ExpectNothingRuns();
+  }
+}
+
+TEST(ServeEndTest, WithoutReplayStreamsEndWithTheError) {
+  RunningServer server({"--pp-size", "2", "--dtype", "f32", "--no-replay"});
+  HttpClient client(server.port());
+  client.Send(RequestText(
+      "POST", "/v1/completions",
+      json{{"prompt", "ROMEO:"}, {"max_tokens", 20000}, {"ignore_eos", true}, {"stream", true}}
+          .dump()));
+  client.ReadUntil("data: ");
+  kill(server.program().WaitForStages(2)[1], SIGKILL);
+  EXPECT_THAT(client.ReadUntil("[DONE]"), HasSubstr(R"("error":{"message":"the engine failed)"));
+  // Whoever watches the server is to start it again.
+  EXPECT_EQ(server.Wait().exit_code, 1);
 }
 
 TEST(ServeUsageTest, TheLaunchFlagsOfOthersAreKnown) {
@@ -133,7 +160,7 @@ TEST(ServeEndTest, AStormOfAbortsLeavesNothingBehind) {
   std::vector<std::thread> clients;
   std::atomic<int> right{0};
   constexpr int kClients = 4;
-  constexpr int kRounds = 30;
+  constexpr int kRounds = 125;
   for (int c = 0; c < kClients; ++c) {
     clients.emplace_back([&, seed = random()] {
       std::mt19937 draw(seed);
@@ -151,17 +178,24 @@ TEST(ServeEndTest, AStormOfAbortsLeavesNothingBehind) {
         client.Send(text.substr(0, draw() % 3 == 0 ? draw() % text.size() : text.size()));
         std::this_thread::sleep_for(std::chrono::milliseconds(draw() % 30));
         client.Close(/*reset=*/draw() % 2 == 0);
-        if (round % 10 == 5 && server.PostJson("/v1/completions", asked)["choices"][0]["text"] ==
+        if (round % 25 == 5 && server.PostJson("/v1/completions", asked)["choices"][0]["text"] ==
                                    golden["greedy_text"])
           ++right;
       }
     });
   }
   for (std::thread& client : clients) client.join();
-  EXPECT_EQ(right, kClients * kRounds / 10);
+  EXPECT_EQ(right, kClients * kRounds / 25);
   server.ExpectNothingRuns();
+  const double submitted = server.Metric("longspan_sequences_total");
+  EXPECT_GT(submitted, kClients * kRounds / 2);
+  EXPECT_EQ(server.Metric("longspan_sequences_finished_total") +
+                server.Metric("longspan_sequences_aborted_total") +
+                server.Metric("longspan_sequences_failed_total"),
+            submitted);
+  server.ExpectMetric("longspan_connections", 1);
   EXPECT_EQ(server.Post("/flush_cache?timeout=5", json::object()).status, 200);
-  EXPECT_EQ(server.Metric("longspan_kv_cached_tokens"), 0);
+  server.ExpectMetric("longspan_kv_cached_tokens", 0);
 }
 
 }  // namespace
