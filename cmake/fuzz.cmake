@@ -7,5 +7,7 @@ add_compile_options(-fsanitize=fuzzer-no-link)
 function(longspan_has_coroutines target)
   target_compile_options(${target} PRIVATE -fno-sanitize=function)
 endfunction()
-# clang 14 has C++20's coroutines, and says so to neither the library nor Asio.
-add_compile_definitions(__cpp_impl_coroutine=201902L BOOST_ASIO_HAS_CO_AWAIT BOOST_ASIO_HAS_STD_COROUTINE)
+if(CMAKE_CXX_COMPILER_VERSION VERSION_LESS 16)
+  # It has C++20's coroutines, and says so to neither the library nor Asio.
+  add_compile_definitions(__cpp_impl_coroutine=201902L BOOST_ASIO_HAS_CO_AWAIT BOOST_ASIO_HAS_STD_COROUTINE)
+endif()

@@ -5,6 +5,7 @@
 #include <random>
 #include <thread>
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +74,7 @@ std::string TextOf(const std::string& stream) {
 TEST(ServeEndTest, EightStreamsSurviveTheLossOfEachStage) {
   const RunningServer server({"--pp-size", "2", "--dtype", "f32"});
   const auto request = [](int stream) {
-    return json{{"prompt", "ROMEO " + std::to_string(stream) + ":"},
+    return json{{"prompt", fmt::format("ROMEO {}:", stream)},
                 {"max_tokens", 250},
                 {"temperature", 0},
                 {"ignore_eos", true},
@@ -153,7 +154,8 @@ TEST(ServeUsageTest, TheLaunchFlagsOfOthersAreKnown) {
 
 // Requests that are cut before their head ends, in prefill, and between tokens.
 TEST(ServeEndTest, AStormOfAbortsLeavesNothingBehind) {
-  const RunningServer server({"--max-total-tokens", "16384", "--chunked-prefill-size", "64"});
+  const RunningServer server({"--pp-size", "2", "--dtype", "f32", "--max-total-tokens", "16384",
+                              "--chunked-prefill-size", "64"});
   const json golden = GoldenCase("needle300");
   const json asked = {{"prompt", golden["ids"]}, {"max_tokens", 32}, {"temperature", 0}};
   std::mt19937 random(5);

@@ -295,6 +295,25 @@ TEST_F(ServeTest, TellsAboutItself) {
   EXPECT_EQ(HttpClient(server_->port()).Post("/flush_cache?timeout=5", "").status, 200);
 }
 
+TEST_F(ServeTest, TheNumbersOfThePipeline) {
+  json ids = json::array();
+  for (int i = 0; i < 2000; ++i) ids.push_back(3 + i * 17 % 900);
+  const double measured = server_->Metric("longspan_prefill_chunk_measured_seconds_total");
+  const double chunks = server_->Metric("longspan_prefill_chunk_error_ratio_count");
+  const double sent = server_->Metric("longspan_boundary_sent_bytes_total{stage=\"0\"}");
+  server_->PostJson("/v1/completions", {{"prompt", ids}, {"max_tokens", 1}});
+  // 16 chunks of 128, of which the first two predict the third.
+  server_->ExpectMetric("longspan_prefill_chunk_error_ratio_count", chunks + 14);
+  EXPECT_GT(server_->Metric("longspan_prefill_chunk_measured_seconds_total"), measured);
+  EXPECT_GT(server_->Metric("longspan_prefill_chunk_predicted_seconds_total"), 0);
+  server_->ExpectNothingRuns();
+  // At least 256 numbers of two bytes for every token.
+  EXPECT_GE(server_->Metric("longspan_boundary_sent_bytes_total{stage=\"0\"}"),
+            sent + 2000 * 256 * 2);
+  EXPECT_GT(server_->Metric("longspan_bubble_ratio"), 0);
+  EXPECT_LT(server_->Metric("longspan_bubble_ratio"), 1);
+}
+
 // The commands of README.md that are meant to be typed.
 TEST_F(ServeTest, TheExamplesOfTheReadmeWork) {
   if (std::system("command -v curl > /dev/null") != 0) GTEST_SKIP() << "there is no curl";

@@ -1,4 +1,4 @@
-#include "tests/process/stream_crowd.h"
+#include "tests/load/stream_crowd.h"
 
 #include <arpa/inet.h>
 #include <cerrno>

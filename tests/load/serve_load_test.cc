@@ -9,8 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/load/stream_crowd.h"
 #include "tests/process/running_server.h"
-#include "tests/process/stream_crowd.h"
 
 namespace longspan::testing {
 namespace {
