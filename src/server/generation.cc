@@ -147,6 +147,8 @@ bool Generation::IsStopToken(int32_t token) const {
 
 double Generation::AddToClock(plan::SequenceId id, int64_t done, Stream& stream) const {
   const double seconds = engine_->SecondsSinceSubmit(id);
+  // Tokens that are computed again after a loss or for want of pages say nothing new.
+  if (done <= stream.prefilled) return seconds;
   if (const auto predicted = stream.clock.SecondsBetween(stream.prefilled, done))
     stream.chunks.push_back({.predicted_s = *predicted, .measured_s = seconds - stream.prefill_s});
   stream.clock.Add(done, seconds);
