@@ -231,8 +231,9 @@ bool ChatParser::StepLlama(bool last, std::vector<ChatPiece>& pieces) {
     return false;
   }
   calls_ = 0;
-  Emit(ChatPiece::Kind::kContent, std::exchange(held_, {}), pieces);
+  // First: spaces that Emit holds back before what may be a call would never come.
   format_.tools = false;
+  Emit(ChatPiece::Kind::kContent, std::exchange(held_, {}), pieces);
   return false;
 }
 

@@ -100,6 +100,7 @@ TEST(ChatParserTest, CallsOfLlama) {
                {.calls = {{"f", "{}"}, {"g", "{}"}}});
   ExpectParsed(format, "{x} is a set", {.content = "{x} is a set"});
   ExpectParsed(format, "Plain.", {.content = "Plain."});
+  ExpectParsed(format, "In  plain\n\nwords. ", {.content = "In  plain\n\nwords. "});
 }
 
 }  // namespace
