@@ -17,7 +17,7 @@ namespace longspan::apps {
 namespace {
 
 // Commands of later versions, so that their names are not taken for typing errors.
-constexpr std::array<std::string_view, 3> kPlannedCommands = {"serve", "simulate", "plan"};
+constexpr std::array<std::string_view, 2> kPlannedCommands = {"simulate", "plan"};
 
 constexpr const char* kAbout =
     "Longspan: serves large language models at very long contexts.\n"
@@ -82,6 +82,7 @@ int RunCommandLine(int argc, char** argv) {
   AddScoreCommand(app, selected);
   AddTokenizeCommand(app, selected);
   AddDetokenizeCommand(app, selected);
+  AddServeCommand(app, selected);
   AddTraceCommand(app, selected);
   AddBenchCommand(app, selected);
   AddRankCommand(app, selected);

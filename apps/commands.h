@@ -44,6 +44,7 @@ void AddGenerateCommand(CLI::App& app, Command& selected);
 void AddScoreCommand(CLI::App& app, Command& selected);
 void AddTokenizeCommand(CLI::App& app, Command& selected);
 void AddDetokenizeCommand(CLI::App& app, Command& selected);
+void AddServeCommand(CLI::App& app, Command& selected);
 void AddTraceCommand(CLI::App& app, Command& selected);
 void AddBenchCommand(CLI::App& app, Command& selected);
 // How the program starts its stages; not for users.

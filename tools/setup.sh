@@ -9,20 +9,21 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build ccache pkg-config
   libfmt-dev libspdlog-dev nlohmann-json3-dev libsimdjson-dev libcli11-dev
-  libpcre2-dev libicu-dev
+  libpcre2-dev libicu-dev libboost1.81-dev
 )
 test_packages=(
   libgtest-dev libgmock-dev liblzma-dev
-  clang-format-14 clang-tidy-14 python3
+  clang-format-14 clang-tidy-14 python3 python3-venv
   iproute2 util-linux
 )
 
 usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
 
 packages=("${build_packages[@]}")
+for_tests=no
 for argument in "$@"; do
   case "$argument" in
-    --test) packages+=("${test_packages[@]}") ;;
+    --test) packages+=("${test_packages[@]}"); for_tests=yes ;;
     -h | --help) usage; exit 0 ;;
     *) echo "setup.sh: unknown argument '$argument': use --test or nothing" >&2; exit 2 ;;
   esac
@@ -40,11 +41,29 @@ missing=()
 for package in "${packages[@]}"; do
   is_installed "$package" || missing+=("$package")
 done
+
+# Python clients of the server, in an environment of their own. Their test is skipped where they cannot be had.
+install_clients() {
+  local root wanted
+  root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+  wanted="$root/tests/clients/requirements.txt"
+  if [[ "$for_tests" == no ]] || cmp -s "$wanted" "$root/.venv/requirements.txt"; then return; fi
+  echo "setup: installing the clients of tests/clients"
+  if python3 -m venv "$root/.venv" && timeout 300 "$root/.venv/bin/pip" install -q --retries 1 -r "$wanted" </dev/null
+  then
+    cp "$wanted" "$root/.venv/requirements.txt"
+  else
+    rm -rf "$root/.venv"
+    echo "setup: they cannot be had here; their test will be skipped"
+  fi
+}
+
 # NVIDIA's toolkit is no package of Debian's: where it is missing, the program is built without GPUs.
 nvcc=$("$(dirname "${BASH_SOURCE[0]}")/find_nvcc.sh" 2>&1) || true
 echo "setup: CUDA: $nvcc"
 if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
+  install_clients
   exit 0
 fi
 
@@ -61,4 +80,5 @@ echo "setup: installing ${missing[*]}"
 apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
 "${apt[@]}" update </dev/null
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null
+install_clients
 echo "setup: done"

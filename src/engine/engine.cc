@@ -74,7 +74,24 @@ void Engine::Abort(plan::SequenceId id) {
 }
 
 base::Status Engine::RunUntilIdle() {
-  while (failure_.ok() && (!scheduler_.idle() || !in_flight_.empty())) {
+  base::Status status = failure_;
+  while (status.ok() && !idle()) status = Advance();
+  return status;
+}
+
+int64_t Engine::CachedTokens(plan::SequenceId id) {
+  const Sequence* sequence = scheduler_.Find(id);
+  return sequence == nullptr ? 0 : sequence->cached_tokens;
+}
+
+double Engine::SecondsSinceSubmit(plan::SequenceId id) {
+  const Sequence* sequence = scheduler_.Find(id);
+  return sequence == nullptr ? 0 : SecondsSince(sequence->submitted);
+}
+
+base::Status Engine::Advance() {
+  if (failure_.ok() && idle()) return base::OkStatus();
+  if (failure_.ok()) {
     base::Status status = lost_;
     if (status.ok()) status = FillWindow();
     if (status.ok() && !in_flight_.empty()) status = TakeResult();
@@ -242,7 +259,13 @@ void Engine::Finish(Sequence& sequence, FinishReason reason) {
   retired->sink->OnFinish(retired->id, reason,
                           {.first_token_s = retired->first_token_s,
                            .finish_s = SecondsSince(retired->submitted),
+                           .queue_s = QueueSeconds(*retired),
                            .cached_tokens = retired->cached_tokens});
+}
+
+double Engine::QueueSeconds(const Sequence& sequence) const {
+  const bool waits = sequence.admitted == base::Clock::Duration{};
+  return base::Seconds((waits ? clock_.Now() : sequence.admitted) - sequence.submitted);
 }
 
 double Engine::SecondsSince(base::Clock::Duration begin) const {

@@ -58,6 +58,22 @@ class Engine {
   // mended so all sequences end with kAbort and it is returned.
   base::Status RunUntilIdle();
 
+  // One turn of that loop: gives the stages what they can take and commits the next result that
+  // they report, for which it waits, at most as long as a chunk takes. For callers that submit and
+  // abort between turns. Does nothing where `idle`; on an error all sequences have ended.
+  base::Status Advance();
+  // Nothing waits, runs or is in flight.
+  bool idle() const { return scheduler_.idle() && in_flight_.empty(); }
+
+  // Forgets the cached prefixes that no sequence uses, and returns their pages.
+  int64_t FlushCache() { return scheduler_.FlushCache(); }
+  // Of the prompt of a sequence that runs, known from its first OnPrefill on; 0 for others.
+  int64_t CachedTokens(plan::SequenceId id);
+  // Since its Submit; 0 for sequences that have ended.
+  double SecondsSinceSubmit(plan::SequenceId id);
+  int64_t running() const { return scheduler_.running(); }
+  int64_t queued() const { return scheduler_.queued(); }
+
   const RequestLimits& limits() const { return limits_; }
   const runtime::GroupInfo& group_info() const { return info_; }
   const PageLedger& pages() const { return scheduler_.pages(); }
@@ -90,6 +106,7 @@ class Engine {
   void Finish(Sequence& sequence, FinishReason reason);
   void ReportComputed();
   double SecondsSince(base::Clock::Duration begin) const;
+  double QueueSeconds(const Sequence& sequence) const;
   int64_t Now() const { return clock_.Now().count(); }
 
   std::unique_ptr<runtime::StageGroup> group_;  // null while it is to be replaced

@@ -32,6 +32,7 @@ struct ScoreOutput {
 struct FinishInfo {
   double first_token_s = 0;  // or the end of the prompt where no token was asked for
   double finish_s = 0;
+  double queue_s = 0;         // it waited so long for its start
   int64_t cached_tokens = 0;  // of the prompt: not computed, since an earlier sequence had them
 };
 

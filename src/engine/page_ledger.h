@@ -38,6 +38,9 @@ class PageLedger {
   // apply plans in order.
   void Release(Sequence& sequence);
 
+  // Drops every cached page that no sequence uses, and returns how many.
+  int64_t EvictAll() { return tree_.Evict(tree_.evictable_pages(), pool_); }
+
   const kv::PagePool& pool() const { return pool_; }
   const kv::PrefixTree& tree() const { return tree_; }
   // What a reservation can have: free pages and cached ones that no sequence uses.

@@ -52,6 +52,11 @@ base::Status CheckRequest(const Request& request, const RequestLimits& limits) {
         "prompt, lower --max-tokens or raise --max-total-tokens",
         positions, limits.capacity_tokens);
   LONGSPAN_RETURN_IF_ERROR(CheckScorePositions(request));
+  for (const auto& [token, bias] : request.sampling.logit_bias) {
+    if (token >= limits.vocab_size)
+      return base::InvalidArgument("logit bias for token id {} is outside the vocabulary of {}",
+                                   token, limits.vocab_size);
+  }
   return spec::CheckSampling(request.sampling);
 }
 

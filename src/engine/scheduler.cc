@@ -46,7 +46,7 @@ base::Status Scheduler::Enqueue(std::unique_ptr<Sequence> sequence, const Reques
   return base::OkStatus();
 }
 
-void Scheduler::Admit() {
+void Scheduler::Admit(base::Clock::Duration now) {
   // What comes free belongs to those that wait for it.
   if (queue_.empty() || decodes_wait_) return;
   RunningSequences running;
@@ -55,13 +55,14 @@ void Scheduler::Admit() {
     std::unique_ptr<Sequence> sequence = queue_.Start(running, pages_);
     if (sequence == nullptr) return;
     running.Add(*sequence, pages_.pool().page_size());
+    if (sequence->admitted == base::Clock::Duration{}) sequence->admitted = now;
     running_.push_back(std::move(sequence));
   }
 }
 
 std::optional<plan::StepPlan> Scheduler::Next(base::Clock::Duration now) {
   GrowDecodes();
-  Admit();
+  Admit(now);
   std::vector<Sequence*> prompts;
   for (const auto& sequence : running_)
     if (sequence->in_prefill()) prompts.push_back(sequence.get());

@@ -74,8 +74,13 @@ class Scheduler {
   // forgotten, and plans are numbered from 1.
   void RecomputeAll();
 
+  // Forgets the cached prefixes that no sequence uses, and returns how many pages they had.
+  int64_t FlushCache() { return pages_.EvictAll(); }
+
   bool idle() const { return queue_.empty() && running_.empty(); }
   const plan::StepTimeModel& step_time() const { return chunks_.time(); }
+  int64_t running() const { return static_cast<int64_t>(running_.size()); }
+  int64_t queued() const { return queue_.size(); }
   const PageLedger& pages() const { return pages_; }
   int64_t preemptions() const { return preemptions_; }
   std::vector<plan::SequenceId> Ids() const;
@@ -85,7 +90,7 @@ class Scheduler {
   int64_t max_slices() const { return 2 * options_.max_running; }
 
  private:
-  void Admit();
+  void Admit(base::Clock::Duration now);
   // Pages for the next row of every decode; preempts where that does not work out.
   void GrowDecodes();
   // Grows those that must. How many still wait for a page.

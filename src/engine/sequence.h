@@ -22,6 +22,7 @@ struct Sequence {
   Request request;
   OutputSink* sink = nullptr;
   base::Clock::Duration submitted{};
+  base::Clock::Duration admitted{};  // first; zero while it waits
   double first_token_s = 0;
 
   int64_t output_limit = 0;

@@ -22,10 +22,13 @@ std::string TokensText(const std::vector<TokenSource>& tokens) {
 }
 
 std::string SamplingText(const spec::SamplingSpec& s) {
-  return fmt::format(
+  std::string text = fmt::format(
       "temperature={} top_k={} top_p={} min_p={} seed={} penalties={},{},{} top_logprobs={}",
       s.temperature, s.top_k, s.top_p, s.min_p, s.seed, s.repetition_penalty, s.frequency_penalty,
       s.presence_penalty, s.top_logprobs);
+  for (const auto& [token, bias] : s.logit_bias)
+    fmt::format_to(std::back_inserter(text), " bias={}:{}", token, bias);
+  return text;
 }
 
 }  // namespace

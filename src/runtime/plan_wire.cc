@@ -38,6 +38,11 @@ void WriteSampling(base::ByteWriter& writer, const spec::SamplingSpec& sampling)
   writer.Write(sampling.frequency_penalty);
   writer.Write(sampling.presence_penalty);
   writer.Write(sampling.top_logprobs);
+  writer.Write(static_cast<uint32_t>(sampling.logit_bias.size()));
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    writer.Write(token);
+    writer.Write(bias);
+  }
 }
 
 spec::SamplingSpec ReadSampling(base::ByteReader& reader) {
@@ -51,6 +56,11 @@ spec::SamplingSpec ReadSampling(base::ByteReader& reader) {
   sampling.frequency_penalty = reader.Read<double>();
   sampling.presence_penalty = reader.Read<double>();
   sampling.top_logprobs = reader.Read<int>();
+  const uint32_t biased = reader.ReadCount(sizeof(int32_t) + sizeof(float));
+  for (uint32_t i = 0; i < biased; ++i) {
+    const auto token = reader.Read<int32_t>();
+    sampling.logit_bias.emplace_back(token, reader.Read<float>());
+  }
   return sampling;
 }
 

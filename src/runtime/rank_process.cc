@@ -21,6 +21,7 @@ namespace longspan::runtime {
 namespace {
 
 constexpr int kFirstInherited = 3;
+constexpr unsigned kCloseOnExec = 4;  // CLOSE_RANGE_CLOEXEC, which not all headers have
 constexpr size_t kMostInherited = 128;
 constexpr std::chrono::milliseconds kEndGrace(2000);
 // Between the end of a process's connections and its being there to be waited for.
@@ -40,6 +41,10 @@ constexpr std::chrono::milliseconds kExitDelay(500);
     moved[i] = fcntl(descriptors[i], F_DUPFD_CLOEXEC, base);
   for (size_t i = 0; i < descriptors.size(); ++i)
     if (moved[i] < 0 || dup2(moved[i], kFirstInherited + static_cast<int>(i)) < 0) _exit(1);
+  // Nothing else is a rank's: a client's connection that it held would never close.
+  syscall(SYS_close_range, static_cast<unsigned>(base), ~0U, kCloseOnExec);
+  // Ctrl-C reaches the whole group; the leader decides what ends, and ranks die with it.
+  signal(SIGINT, SIG_IGN);
   execv(arguments[0], arguments);
   _exit(127);
 }

@@ -146,10 +146,30 @@ base::Status Sampler::RunBlock(const model::Step& step, const plan::StepPlan& pl
   return base::OkStatus();
 }
 
+base::Status Sampler::AddBias(const model::Step& step, const plan::StepPlan& plan,
+                              std::span<const uint32_t> slots, const View& logits) {
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const auto& bias = SequenceOf(plan, slots[i]).sampling.logit_bias;
+    if (bias.empty()) continue;
+    const View row = logits.Rows(static_cast<int64_t>(i), 1);
+    LONGSPAN_ASSIGN_OR_RETURN(auto values, ToHost<float>(backend_, step.context.queue, row));
+    for (const auto& [token, value] : bias) {
+      if (token < 0 || token >= vocab_size_)
+        return base::DataLoss(
+            "a plan has a logit bias for token {}, which is not in the vocabulary", token);
+      values[static_cast<size_t>(token)] += value;
+    }
+    LONGSPAN_RETURN_IF_ERROR(
+        backend_.Upload(step.context.queue, std::as_bytes(std::span(values)), row));
+  }
+  return base::OkStatus();
+}
+
 base::Status Sampler::Sample(const model::Step& step, const plan::StepPlan& plan,
-                             std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                             std::span<const uint32_t> slots, const View& logits,
                              std::span<plan::RowResult> rows) {
   tensor::Queue& queue = step.context.queue;
+  LONGSPAN_RETURN_IF_ERROR(AddBias(step, plan, slots, logits));
   HostSampling host;
   int alternatives = 0;
   for (const uint32_t slot : slots) {

@@ -45,8 +45,11 @@ class Sampler {
   base::Status RunBlock(const model::Step& step, const plan::StepPlan& plan,
                         const tensor::ConstView& residual, std::span<const int32_t> row_index,
                         std::span<const uint32_t> slots, plan::StepResult& result);
+  // By way of the host: few requests have a bias, and no backend needs an op for it.
+  base::Status AddBias(const model::Step& step, const plan::StepPlan& plan,
+                       std::span<const uint32_t> slots, const tensor::View& logits);
   base::Status Sample(const model::Step& step, const plan::StepPlan& plan,
-                      std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                      std::span<const uint32_t> slots, const tensor::View& logits,
                       std::span<plan::RowResult> rows);
   base::Status Score(const model::Step& step, const plan::StepPlan& plan,
                      std::span<const uint32_t> slots, const tensor::ConstView& logits,

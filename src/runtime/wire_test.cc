@@ -1,5 +1,6 @@
 #include "runtime/wire.h"
 
+#include <cmath>
 #include <random>
 
 #include <gtest/gtest.h>
@@ -10,11 +11,14 @@ namespace {
 plan::StepPlan SomePlan() {
   plan::StepPlan plan{.number = {12}, .epoch = {3}, .ends_group = false};
   plan.released = {{1}, {2}};
-  plan.started = {
-      {.sequence = {5},
-       .sampling = {.temperature = 0.7, .top_k = 5, .seed = 99, .repetition_penalty = 1.1},
-       .prompt = {4, 5, 6},
-       .output = {7}}};
+  plan.started = {{.sequence = {5},
+                   .sampling = {.temperature = 0.7,
+                                .top_k = 5,
+                                .seed = 99,
+                                .repetition_penalty = 1.1,
+                                .logit_bias = {{7, -2.5F}, {11, 100.0F}}},
+                   .prompt = {4, 5, 6},
+                   .output = {7}}};
   plan.slices = {{.sequence = {5},
                   .begin = 128,
                   .tokens = {plan::TokenSource::Literal(4), plan::TokenSource::Literal(0)},
@@ -93,6 +97,17 @@ TEST(WireTest, ARowOutsideItsSliceIsRefused) {
   auto plan = SomePlan();
   plan.logits_rows[0].position = 130;
   EXPECT_EQ(DecodePlan(EncodePlan(plan)).status().code(), base::StatusCode::kDataLoss);
+}
+
+TEST(WireTest, ABiasThatNoRequestMayHaveIsRefused) {
+  for (const auto& [token, bias] :
+       {std::pair(-1, 1.0F), std::pair(7, 1001.0F), std::pair(7, NAN)}) {
+    auto plan = SomePlan();
+    plan.started[0].sampling.logit_bias = {{token, bias}};
+    const auto status = DecodePlan(EncodePlan(plan)).status();
+    EXPECT_EQ(status.code(), base::StatusCode::kDataLoss);
+    EXPECT_NE(status.message().find("logit bias"), std::string::npos) << status.message();
+  }
 }
 
 // Whatever the bytes, a decoder gives a value or DataLoss.

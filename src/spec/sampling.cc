@@ -21,6 +21,11 @@ base::Status CheckSampling(const SamplingSpec& sampling) {
     return base::InvalidArgument("presence penalty must be between -100 and 100");
   if (sampling.top_logprobs < 0 || sampling.top_logprobs > 1000)
     return base::InvalidArgument("the number of alternative log-probabilities must be 0 to 1000");
+  for (const auto& [token, bias] : sampling.logit_bias) {
+    if (token < 0) return base::InvalidArgument("logit bias is for token ids, not for {}", token);
+    if (!(std::abs(bias) <= 1000))
+      return base::InvalidArgument("logit bias must be between -1000 and 1000");
+  }
   return base::OkStatus();
 }
 

@@ -2,13 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
+#include <vector>
 
 #include "base/status.h"
 
 namespace longspan::spec {
 
-// Order of application: penalties, temperature, top-k, top-p, min-p, draw. Random numbers are a
-// counter, f(seed, position), so that replaying a position repeats its choice.
+// Order of application: logit bias, penalties, temperature, top-k, top-p, min-p, draw. Random
+// numbers are a counter, f(seed, position), so that replaying a position repeats its choice.
 struct SamplingSpec {
   double temperature = 0;  // 0: greedy
   int top_k = 0;           // keep the k largest; 0: all
@@ -20,6 +22,7 @@ struct SamplingSpec {
   double frequency_penalty = 0;  // minus this for every occurrence in the output
   double presence_penalty = 0;   // minus this once if in the output
   int top_logprobs = 0;          // how many alternatives to report
+  std::vector<std::pair<int32_t, float>> logit_bias;  // added to the logits of these tokens
 
   bool has_penalties() const {
     return repetition_penalty != 1 || frequency_penalty != 0 || presence_penalty != 0;

@@ -13,9 +13,15 @@ std::string StopMatcher::Append(std::string_view piece) {
   if (matched_) return {};
   held_ += piece;
   size_t first = std::string::npos;
-  for (const std::string& stop : stops_) first = std::min(first, held_.find(stop));
-  if (first != std::string::npos) {
-    matched_ = true;
+  const std::string* found = nullptr;
+  for (const std::string& stop : stops_) {
+    const size_t place = held_.find(stop);
+    if (place >= first) continue;
+    first = place;
+    found = &stop;
+  }
+  if (found != nullptr) {
+    matched_ = *found;
     held_.resize(first);
     return std::exchange(held_, {});
   }

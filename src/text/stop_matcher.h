@@ -1,6 +1,7 @@
 // Ends a text at the first of some strings.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,12 +20,14 @@ class StopMatcher {
   // What was held back, at the regular end of the text.
   std::string Finish();
   // A stop string was found: it and what follows are left out.
-  bool matched() const { return matched_; }
+  bool matched() const { return matched_.has_value(); }
+  // Which one.
+  const std::optional<std::string>& matched_string() const { return matched_; }
 
  private:
   std::vector<std::string> stops_;
   std::string held_;
-  bool matched_ = false;
+  std::optional<std::string> matched_;
 };
 
 }  // namespace longspan::text

@@ -25,6 +25,14 @@ TEST(StopMatcherTest, EndsBeforeTheFirstStopAtAnySplit) {
   }
 }
 
+TEST(StopMatcherTest, TellsWhichStopItWas) {
+  StopMatcher matcher({"three", "two"});
+  matcher.Append("one t");
+  EXPECT_FALSE(matcher.matched_string());
+  matcher.Append("wo three");
+  EXPECT_EQ(matcher.matched_string(), "two");
+}
+
 TEST(StopMatcherTest, WhatOnlyLookedLikeAStopComesOut) {
   for (size_t piece = 1; piece < 8; ++piece) {
     bool matched = true;

@@ -97,6 +97,31 @@ TEST(GenerationTest, PenaltiesKeepTokensFromComingBack) {
 }
 
 // A small cache: sequences wait for pages and all get their turn.
+TEST(GenerationTest, ALogitBiasForcesAndBansTokens) {
+  const auto engine = Start(ModelFolder("rand-qwen3"), {.stages = 2});
+  const auto prompt = RandomIds(20, 320, 5);
+  const auto generate = [&](std::vector<std::pair<int32_t, float>> bias) {
+    return Generate(*engine, {.prompt = prompt,
+                              .max_tokens = 4,
+                              .sampling = {.logit_bias = std::move(bias)},
+                              .ignore_end_tokens = true})
+        .ids;
+  };
+  const auto free = generate({});
+  EXPECT_EQ(generate({{7, 1000.0F}}), std::vector<int32_t>(4, 7));
+  EXPECT_NE(generate({{free[0], -1000.0F}})[0], free[0]);
+  // Beside one that has none: each row has its own.
+  const auto together = Generate(
+      *engine,
+      std::vector<engine::Request>{{.prompt = prompt,
+                                    .max_tokens = 4,
+                                    .sampling = {.logit_bias = {{7, 1000.0F}}},
+                                    .ignore_end_tokens = true},
+                                   {.prompt = prompt, .max_tokens = 4, .ignore_end_tokens = true}});
+  EXPECT_EQ(together[0].ids, std::vector<int32_t>(4, 7));
+  EXPECT_EQ(together[1].ids, free);
+}
+
 TEST(GenerationTest, MoreSequencesThanPagesAreServedInTurn) {
   const auto engine =
       Start(ModelFolder("rand-llama"), {.stages = 2, .chunk_tokens = 32, .max_total_tokens = 128});

@@ -22,7 +22,8 @@ inline plan::StepPlan SamplePlan(uint64_t number, uint32_t epoch) {
                                        .top_p = 0.9,
                                        .seed = number,
                                        .repetition_penalty = 1.1,
-                                       .top_logprobs = 2},
+                                       .top_logprobs = 2,
+                                       .logit_bias = {{7, -2.5F}, {11, 100.0F}}},
                           .prompt = {4, 5, 6},
                           .output = {7}});
   if (number > 2) plan.released.push_back({100 + n - 2});

@@ -1,5 +1,6 @@
 // Broken frames of ranks, the leader and nodes: refused, or what their writer could have written.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include <gtest/gtest.h>
@@ -64,6 +65,10 @@ void Fuzz(const char* what, uint64_t seed, std::vector<Bytes> corpus, const Acce
 void ExpectValid(const plan::StepPlan& plan) {
   for (const plan::SequenceStart& start : plan.started) {
     EXPECT_TRUE(spec::CheckSampling(start.sampling).ok());
+    for (const auto& [token, bias] : start.sampling.logit_bias) {
+      EXPECT_GE(token, 0);
+      EXPECT_TRUE(std::isfinite(bias));
+    }
     for (const int32_t token : start.prompt) EXPECT_GE(token, 0);
     for (const int32_t token : start.output) EXPECT_GE(token, 0);
   }

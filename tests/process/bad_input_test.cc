@@ -113,7 +113,7 @@ TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
   for (const auto& more : flags)
     EXPECT_THAT(Refusal(Prompt(more), 2),
                 AnyOf(HasSubstr("not built yet"), HasSubstr("is built yet")));
-  for (const char* command : {"serve", "simulate", "plan"})
+  for (const char* command : {"simulate", "plan"})
     EXPECT_THAT(Refusal({command, "--port", "1"}, 2), HasSubstr("not built yet"));
 }
 

@@ -1,0 +1,173 @@
+#include "server/call_parts.h"
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+
+#include "engine/request.h"
+
+namespace longspan::server {
+namespace {
+
+constexpr int kMostChoices = 128;
+constexpr int64_t kMostSequences = 2048;
+
+uint64_t RandomSeed() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+}  // namespace
+
+void SetSeed(const std::optional<int64_t>& seed, Call& call) {
+  call.generation.common.sampling.seed = seed ? static_cast<uint64_t>(*seed) : RandomSeed();
+}
+
+void ReadStreamOptions(Fields& fields, Call& call) {
+  const Json* options = fields.Find("stream_options");
+  if (options == nullptr) return;
+  if (!options->is_object()) return fields.Fail("stream_options", "must be an object");
+  Fields members(*options, "stream_options.");
+  members.Read("include_usage", call.include_usage);
+  members.Read("continuous_usage_stats", call.continuous_usage);
+  members.Read("include_progress", call.generation.progress);
+  if (!members.status().ok())
+    return fields.Fail("stream_options", "is wrong: " + members.status().message());
+  if (!call.stream) {
+    // Without a stream there is nothing to tell it in.
+    call.include_usage = call.continuous_usage = call.generation.progress = false;
+  }
+}
+
+void ReadLogitBias(Fields& fields, const ServedModel& model, Call& call) {
+  const Json* bias = fields.Find("logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object()) return fields.Fail("logit_bias", "must be an object");
+  for (const auto& [key, value] : bias->items()) {
+    int64_t token = -1;
+    if (!key.empty() && key.size() <= 9 &&
+        std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; }))
+      token = std::stoll(key);
+    if (token < 0 || token >= model.limits.vocab_size)
+      return fields.Fail("logit_bias",
+                         fmt::format("has the key '{}', which is no token id below {}", key,
+                                     model.limits.vocab_size));
+    if (!value.is_number() || !(value.get<double>() >= -100 && value.get<double>() <= 100))
+      return fields.Fail("logit_bias", "must hold numbers between -100 and 100");
+    call.generation.common.sampling.logit_bias.emplace_back(static_cast<int32_t>(token),
+                                                            value.get<float>());
+  }
+}
+
+void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
+  GenerationRequest& generation = call.generation;
+  spec::SamplingSpec& sampling = generation.common.sampling;
+  sampling = model.sampling;
+  fields.Read("temperature", sampling.temperature);
+  fields.Read("top_p", sampling.top_p);
+  fields.Read("top_k", sampling.top_k);
+  fields.Read("min_p", sampling.min_p);
+  fields.Read("frequency_penalty", sampling.frequency_penalty);
+  fields.Read("presence_penalty", sampling.presence_penalty);
+  fields.Read("repetition_penalty", sampling.repetition_penalty);
+  sampling.top_k = std::max(0, sampling.top_k);  // some clients write -1 for all
+  std::optional<int64_t> seed;
+  fields.Read("seed", seed);
+  SetSeed(seed, call);
+  fields.Read("n", generation.choices);
+  if (generation.choices < 1 || generation.choices > kMostChoices)
+    fields.Fail("n", fmt::format("must be 1 to {}", kMostChoices));
+  fields.Read("stop", generation.stop);
+  fields.Read("stop_token_ids", generation.common.stop_tokens);
+  fields.Read("ignore_eos", generation.common.ignore_end_tokens);
+  fields.Read("skip_special_tokens", generation.skip_special);
+  fields.Read("include_stop_str_in_output", generation.keep_stop);
+  fields.Read("no_stop_trim", generation.keep_stop);
+  fields.Read("stream", call.stream);
+  ReadStreamOptions(fields, call);
+  ReadLogitBias(fields, model, call);
+
+  int best_of = generation.choices;
+  fields.Read("best_of", best_of);
+  if (best_of != generation.choices) fields.Fail("best_of", "is not supported beyond 'n'");
+  fields.Refuse("response_format", {{"type", "text"}});
+  for (const char* name : {"guided_json",
+                           "guided_regex",
+                           "guided_choice",
+                           "guided_grammar",
+                           "json_schema",
+                           "regex",
+                           "ebnf",
+                           "structural_tag",
+                           "structured_outputs",
+                           "lora_path",
+                           "session_params",
+                           "truncate_prompt_tokens",
+                           "prompt_logprobs",
+                           "logits_processors",
+                           "bad_words",
+                           "allowed_token_ids",
+                           "prediction",
+                           "custom_logit_processor",
+                           "data_parallel_rank",
+                           "bootstrap_host",
+                           "bootstrap_room"})
+    fields.Refuse(name);
+  for (const char* name : {"use_beam_search", "return_hidden_states", "store", "background"})
+    fields.Refuse(name, false);
+  for (const char* name : {"min_tokens", "min_new_tokens"}) fields.Refuse(name, 0);
+  fields.Refuse("length_penalty", 1.0);
+}
+
+std::optional<CallError> ErrorOf(const Fields& fields) {
+  if (fields.status().ok()) return std::nullopt;
+  return CallError{fields.status(), fields.param(), {}};
+}
+
+std::optional<CallError> AddPrompt(std::string_view text, bool add_special,
+                                   const ServedModel& model, Call& call) {
+  if (model.tokenizer == nullptr)
+    return CallError{
+        base::InvalidArgument("the model has no tokenizer: give the prompt as token ids"), {}, {}};
+  auto ids = model.tokenizer->Encode(text, {.add_special = add_special});
+  if (!ids.ok()) return CallError{ids.status(), {}, {}};
+  call.generation.prompts.push_back(std::move(*ids));
+  return std::nullopt;
+}
+
+std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const ServedModel& model,
+                                    Call& call) {
+  GenerationRequest& generation = call.generation;
+  if (generation.prompts.empty())
+    return CallError{base::InvalidArgument("there is no prompt: give at least one"), "prompt", {}};
+  if (static_cast<int64_t>(generation.sequences()) > kMostSequences)
+    return CallError{base::InvalidArgument("the request asks for {} outputs: at most {} at once",
+                                           generation.sequences(), kMostSequences),
+                     "n",
+                     {}};
+  if (model.tokenizer == nullptr && !generation.stop.empty())
+    return CallError{
+        base::InvalidArgument("'stop' needs a tokenizer, which the model does not have"),
+        "stop",
+        {}};
+  int64_t longest = 0;
+  for (const auto& prompt : generation.prompts) {
+    call.prompt_tokens.push_back(static_cast<int64_t>(prompt.size()));
+    longest = std::max(longest, call.prompt_tokens.back());
+  }
+  generation.common.max_tokens = max_tokens ? *max_tokens : RoomFor(longest, model.limits);
+  for (std::vector<int32_t>& prompt : generation.prompts) {
+    engine::Request request = generation.common;
+    request.prompt = std::move(prompt);
+    const base::Status status = engine::CheckRequest(request, model.limits);
+    prompt = std::move(request.prompt);
+    if (status.ok()) continue;
+    const bool too_long = static_cast<int64_t>(prompt.size()) >= model.limits.context_length;
+    return CallError{{base::StatusCode::kInvalidArgument, status.message()},
+                     too_long ? call.prompt_member : "",
+                     too_long ? "context_length_exceeded" : ""};
+  }
+  return std::nullopt;
+}
+
+}  // namespace longspan::server

@@ -1,0 +1,34 @@
+// What the readers of calls share.
+#pragma once
+
+#include <optional>
+
+#include "server/call.h"
+#include "server/fields.h"
+
+namespace longspan::server {
+
+// The fields that completions and chat completions have in common: sampling, stops, streaming, n.
+// What is known and not supported is refused by name where it would change the result.
+void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call);
+// stream_options, whose own errors become those of `fields`.
+void ReadStreamOptions(Fields& fields, Call& call);
+
+// Draws a seed where the request has none.
+void SetSeed(const std::optional<int64_t>& seed, Call& call);
+// {"token id": bias}.
+void ReadLogitBias(Fields& fields, const ServedModel& model, Call& call);
+
+// Sets the number of tokens to generate (nothing: as many as fit) and checks the whole against the
+// limits of the engine.
+std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const ServedModel& model,
+                                    Call& call);
+
+// The error of the fields, if there is one.
+std::optional<CallError> ErrorOf(const Fields& fields);
+
+// Tokenises one prompt into the call.
+std::optional<CallError> AddPrompt(std::string_view text, bool add_special,
+                                   const ServedModel& model, Call& call);
+
+}  // namespace longspan::server

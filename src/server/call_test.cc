@@ -1,0 +1,224 @@
+// From the JSON of requests to what is generated, with the embedded model's tokenizer and template.
+#include "server/call.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace longspan::server {
+namespace {
+
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CallTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const char* folder = LONGSPAN_SOURCE_DIR "/models/tiny-qwen3-moe";
+    tokenizer_ = std::move(text::Tokenizer::Load(folder)).value();
+    model_ = new ServedModel;
+    model_->name = "tiny";
+    model_->tokenizer = tokenizer_.get();
+    model_->chat_template = text::ChatTemplate::Load(folder).value();
+    model_->limits = {
+        .vocab_size = 1024, .context_length = 4096, .capacity_tokens = 8192, .page_size = 64};
+    model_->end_tokens = {2};
+  }
+  static void TearDownTestSuite() {
+    delete model_;
+    tokenizer_.reset();
+  }
+
+  // The prompt's text.
+  static std::string Prompt(const Call& call, size_t index = 0) {
+    return tokenizer_->Decode(call.generation.prompts[index], /*skip_special=*/false).value();
+  }
+  static Call Chat(const Json& request) {
+    Call call;
+    const auto error = ReadChatCall(request, *model_, call);
+    EXPECT_FALSE(error) << error->status.message();
+    return call;
+  }
+  static std::string ChatError(const Json& request) {
+    Call call;
+    const auto error = ReadChatCall(request, *model_, call);
+    return error ? error->status.message() : "";
+  }
+
+  static std::unique_ptr<const text::Tokenizer> tokenizer_;
+  static ServedModel* model_;
+};
+std::unique_ptr<const text::Tokenizer> CallTest::tokenizer_;
+ServedModel* CallTest::model_ = nullptr;
+
+Json Messages(const char* content) {
+  return Json::array({{{"role", "user"}, {"content", content}}});
+}
+
+Json Tool(const char* name) {
+  return {{"type", "function"},
+          {"function", {{"name", name}, {"parameters", {{"type", "object"}}}}}};
+}
+
+TEST_F(CallTest, PromptsOfEveryForm) {
+  const auto prompts = [&](const Json& prompt) {
+    Call call;
+    const auto error = ReadCompletionCall({{"prompt", prompt}}, *model_, call);
+    return error ? 0 : call.generation.prompts.size();
+  };
+  EXPECT_EQ(prompts("To be"), 1u);
+  EXPECT_EQ(prompts({"To be", "or not"}), 2u);
+  EXPECT_EQ(prompts(Json::array({5, 6, 7})), 1u);
+  EXPECT_EQ(prompts(Json::array({Json::array({5, 6}), Json::array({7})})), 2u);
+  for (const Json& wrong :
+       {Json(5), Json(Json::array()), Json(""), Json::array({5, "x"}), Json::array({1.5}),
+        Json::array({5000}), Json::array({-1}), Json::array({Json::array()}),
+        Json::array({Json::array({Json::array({5})})}), Json::array({nullptr})})
+    EXPECT_EQ(prompts(wrong), 0u) << Dump(wrong);
+}
+
+TEST_F(CallTest, DefaultsAreOpenAis) {
+  Call call;
+  ASSERT_FALSE(ReadCompletionCall({{"prompt", "x"}}, *model_, call));
+  EXPECT_EQ(call.generation.common.max_tokens, 16);
+  EXPECT_EQ(call.generation.common.sampling.temperature, 1);
+  EXPECT_FALSE(call.stream);
+  // Two requests without a seed draw differently.
+  Call other;
+  ASSERT_FALSE(ReadCompletionCall({{"prompt", "x"}}, *model_, other));
+  EXPECT_NE(call.generation.common.sampling.seed, other.generation.common.sampling.seed);
+  // A chat goes on as long as there is room.
+  const Call chat = Chat({{"messages", Messages("x")}});
+  EXPECT_EQ(chat.generation.common.max_tokens,
+            4096 - static_cast<int64_t>(chat.generation.prompts[0].size()));
+}
+
+TEST_F(CallTest, AChatIsRenderedAndTokenised) {
+  const Call call = Chat({{"messages", Messages("Who is there?")}, {"max_tokens", 5}});
+  EXPECT_EQ(Prompt(call), "<|im_start|>user\nWho is there?<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(call.generation.common.max_tokens, 5);
+  const Call parts = Chat(
+      {{"messages",
+        {{{"role", "developer"}, {"content", "Be brief."}},
+         {{"role", "user"},
+          {"content", {{{"type", "text"}, {"text", "a"}}, {{"type", "text"}, {"text", "b"}}}}}}}});
+  EXPECT_THAT(Prompt(parts), HasSubstr("<|im_start|>system\nBe brief.<|im_end|>"));
+  EXPECT_THAT(Prompt(parts), HasSubstr("user\na\nb<|im_end|>"));
+}
+
+TEST_F(CallTest, ThinkingIsTheTemplates) {
+  const Call off =
+      Chat({{"messages", Messages("x")}, {"chat_template_kwargs", {{"enable_thinking", false}}}});
+  EXPECT_THAT(Prompt(off), EndsWith("</think>\n\n"));
+  EXPECT_FALSE(off.chat.begins_in_reasoning);
+}
+
+TEST_F(CallTest, ToolsAndTheirChoice) {
+  Json request = {{"messages", Messages("x")}, {"tools", Json::array({Tool("f"), Tool("g")})}};
+  const Call automatic = Chat(request);
+  EXPECT_TRUE(automatic.chat.tools);
+  EXPECT_THAT(Prompt(automatic), HasSubstr("\"name\": \"g\""));
+  request["tool_choice"] = "none";
+  EXPECT_FALSE(Chat(request).chat.tools);
+  EXPECT_THAT(Prompt(Chat(request)), Not(HasSubstr("\"g\"")));
+  request["tool_choice"] = "required";
+  EXPECT_THAT(Prompt(Chat(request)), EndsWith("<tool_call>\n{\"name\": \""));
+  request["tool_choice"] = {{"type", "function"}, {"function", {{"name", "g"}}}};
+  const Call named = Chat(request);
+  EXPECT_THAT(Prompt(named), EndsWith("<tool_call>\n{\"name\": \"g\", \"arguments\": "));
+  EXPECT_EQ(named.generation.stop, std::vector<std::string>{"</tool_call>"});
+  request["tool_choice"]["function"]["name"] = "h";
+  EXPECT_THAT(ChatError(request), HasSubstr("'h'"));
+}
+
+TEST_F(CallTest, CallsOfEarlierTurns) {
+  const Call call = Chat({{"messages",
+                           {{{"role", "user"}, {"content", "x"}},
+                            {{"role", "assistant"},
+                             {"content", nullptr},
+                             {"tool_calls",
+                              {{{"id", "1"},
+                                {"type", "function"},
+                                {"function", {{"name", "f"}, {"arguments", "{\"a\": 1}"}}}}}}},
+                            {{"role", "tool"}, {"tool_call_id", "1"}, {"content", "sunny"}}}}});
+  EXPECT_THAT(Prompt(call),
+              HasSubstr("{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>"));
+  EXPECT_THAT(Prompt(call), HasSubstr("<tool_response>\nsunny\n</tool_response>"));
+}
+
+TEST_F(CallTest, WhatWouldChangeTheResultIsRefused) {
+  const auto with = [&](const char* name, const Json& value) {
+    return ChatError({{"messages", Messages("x")}, {name, value}});
+  };
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, Json>>{{"response_format", {{"type", "json_object"}}},
+                                                 {"functions", Json::array({Json::object()})},
+                                                 {"continue_final_message", true},
+                                                 {"chat_template", "{{x}}"},
+                                                 {"modalities", Json::array({"audio"})},
+                                                 {"min_tokens", 3},
+                                                 {"logit_bias", {{"99999", 1}}},
+                                                 {"logit_bias", {{"5", 1000}}},
+                                                 {"top_logprobs", 3},
+                                                 {"n", 0},
+                                                 {"stop", 5},
+                                                 {"top_p", 0}})
+    EXPECT_THAT(with(name, value), Not("")) << name;
+  for (const auto& [name, value] :
+       std::vector<std::pair<const char*, Json>>{{"response_format", {{"type", "text"}}},
+                                                 {"functions", nullptr},
+                                                 {"modalities", Json::array({"text"})},
+                                                 {"logit_bias", Json::object()},
+                                                 {"store", false},
+                                                 {"top_k", -1},
+                                                 {"parallel_tool_calls", true},
+                                                 {"something", "else"}})
+    EXPECT_EQ(with(name, value), "") << name;
+  const Json image = Json::array({{{"type", "image_url"}}});
+  EXPECT_THAT(ChatError({{"messages", Json::array({{{"role", "user"}, {"content", image}}})}}),
+              HasSubstr("part"));
+}
+
+TEST_F(CallTest, APromptThatDoesNotFitIsRefusedWithTheLimit) {
+  Call call;
+  const auto error = ReadCompletionCall({{"prompt", Json(5000, 7)}}, *model_, call);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, "context_length_exceeded");
+  EXPECT_EQ(error->param, "prompt");
+  EXPECT_THAT(error->status.message(), HasSubstr("4096"));
+}
+
+TEST_F(CallTest, NativeRequests) {
+  Call call;
+  ASSERT_FALSE(ReadNativeCall(
+      {{"input_ids", {{5, 6}, {7}}},
+       {"sampling_params", {{"max_new_tokens", 3}, {"sampling_seed", 9}, {"temperature", 0}}},
+       {"rid", "r"},
+       {"lora_path", nullptr}},
+      *model_, call));
+  EXPECT_TRUE(call.is_batch);
+  EXPECT_EQ(call.id, "r");
+  EXPECT_EQ(call.generation.prompts.size(), 2u);
+  EXPECT_EQ(call.generation.common.max_tokens, 3);
+  EXPECT_EQ(call.generation.common.sampling.seed, 9u);
+  Call wrong;
+  const auto error =
+      ReadNativeCall({{"text", "x"}, {"sampling_params", {{"regex", "a+"}}}}, *model_, wrong);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "sampling_params.regex");
+}
+
+TEST(SamplingDefaultsTest, ComeFromTheModel) {
+  spec::SamplingSpec sampling{.temperature = 1};
+  ReadSamplingDefaults(R"({"do_sample": true, "temperature": 0.6, "top_k": 20, "top_p": 0.95})",
+                       sampling);
+  EXPECT_EQ(sampling.temperature, 0.6);
+  EXPECT_EQ(sampling.top_k, 20);
+  spec::SamplingSpec kept{.temperature = 1};
+  for (const char* useless : {"{", "[]", R"({"temperature": -1})", R"({"eos_token_id": 2})"})
+    ReadSamplingDefaults(useless, kept);
+  EXPECT_EQ(kept, spec::SamplingSpec{.temperature = 1});
+}
+
+}  // namespace
+}  // namespace longspan::server

@@ -1,0 +1,67 @@
+// The thread of the engine, and the way of all others to it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "engine/counters.h"
+#include "engine/engine.h"
+
+namespace longspan::server {
+
+// What others may know of the engine: as of some moment in the last tenth of a second, or, while a
+// chunk is being computed, of before it.
+struct EngineSnapshot {
+  engine::Counters counters;
+  int64_t running = 0;
+  int64_t queued = 0;
+  int64_t page_size = 0;
+  int64_t pages = 0;
+  int64_t pages_in_use = 0;
+  int64_t pages_cached = 0;  // in the prefix tree, of sequences that run too
+  int64_t preemptions = 0;
+};
+
+// Runs an engine between the tasks that others post. An engine is of one thread, and that thread
+// must live as long as the stages, which die with it: Run belongs to the program's main thread.
+class EngineLoop {
+ public:
+  using Task = std::function<void(engine::Engine&)>;
+
+  // Runs the task on the engine's thread: at once when that is idle, else when the next result of
+  // a stage is there. False once the loop has ended; the task is dropped then. Any thread.
+  bool Post(Task task);
+
+  // Works until End was called and nothing is left, or until the engine fails, which is returned;
+  // its sequences have ended then.
+  base::Status Run(engine::Engine& engine);
+
+  // Run ends when all that was posted before is done. Any thread.
+  void End();
+
+  // Any thread.
+  EngineSnapshot snapshot() const;
+  // Grows with every turn of the engine.
+  int64_t turns() const { return turns_; }
+
+ private:
+  std::deque<Task> Take(bool wait);
+  void TakeSnapshot(engine::Engine& engine);
+
+  mutable std::mutex mutex_;
+  std::condition_variable posted_;
+  std::deque<Task> tasks_;
+  bool ending_ = false;
+  bool ended_ = false;
+  std::atomic<int64_t> turns_{0};
+  EngineSnapshot snapshot_;
+  base::Clock::Duration snapshot_time_{};  // of the engine's thread
+};
+
+}  // namespace longspan::server

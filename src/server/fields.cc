@@ -1,0 +1,140 @@
+#include "server/fields.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+namespace longspan::server {
+
+const Json* Fields::Find(const char* name) const {
+  const auto found = object_.find(name);
+  return found == object_.end() || found->is_null() ? nullptr : &*found;
+}
+
+void Fields::Fail(const char* name, const std::string& what) {
+  if (!status_.ok()) return;
+  param_ = path_ + name;
+  status_ = base::InvalidArgument("'{}' {}", param_, what);
+}
+
+void Fields::WrongType(const char* name, const char* wanted) {
+  Fail(name, fmt::format("must be {}, not a JSON {}", wanted, Find(name)->type_name()));
+}
+
+void Fields::Read(const char* name, bool& value) {
+  const Json* member = Find(name);
+  if (member == nullptr) return;
+  if (!member->is_boolean()) return WrongType(name, "true or false");
+  value = member->get<bool>();
+}
+
+bool Fields::ReadInteger(const char* name, int64_t& value) {
+  const Json* member = Find(name);
+  if (member == nullptr) return false;
+  // Some clients write 16.0.
+  if (member->is_number_float() && std::trunc(member->get<double>()) == member->get<double>() &&
+      std::abs(member->get<double>()) < 9e15) {
+    value = static_cast<int64_t>(member->get<double>());
+    return true;
+  }
+  if (!member->is_number_integer()) {
+    WrongType(name, "an integer");
+    return false;
+  }
+  if (member->is_number_unsigned() && member->get<uint64_t>() > INT64_MAX) {
+    Fail(name, "is too large an integer");
+    return false;
+  }
+  value = member->get<int64_t>();
+  return true;
+}
+
+void Fields::Read(const char* name, int64_t& value) { ReadInteger(name, value); }
+
+void Fields::Read(const char* name, int& value) {
+  int64_t wide = value;
+  if (!ReadInteger(name, wide)) return;
+  if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
+    return Fail(name, "is out of range");
+  value = static_cast<int>(wide);
+}
+
+void Fields::Read(const char* name, double& value) {
+  const Json* member = Find(name);
+  if (member == nullptr) return;
+  if (!member->is_number()) return WrongType(name, "a number");
+  value = member->get<double>();
+}
+
+void Fields::Read(const char* name, std::string& value) {
+  const Json* member = Find(name);
+  if (member == nullptr) return;
+  if (!member->is_string()) return WrongType(name, "a string");
+  value = member->get<std::string>();
+}
+
+void Fields::Read(const char* name, std::optional<int64_t>& value) {
+  int64_t read = 0;
+  if (ReadInteger(name, read)) value = read;
+}
+
+void Fields::Read(const char* name, std::optional<double>& value) {
+  if (Find(name) == nullptr) return;
+  double read = 0;
+  Read(name, read);
+  value = read;
+}
+
+void Fields::Read(const char* name, std::vector<std::string>& value) {
+  const Json* member = Find(name);
+  if (member == nullptr) return;
+  value.clear();
+  if (member->is_string()) {
+    value.push_back(member->get<std::string>());
+    return;
+  }
+  if (!member->is_array()) return WrongType(name, "a string or an array of strings");
+  for (const Json& entry : *member) {
+    if (!entry.is_string()) return Fail(name, "must hold strings only");
+    value.push_back(entry.get<std::string>());
+  }
+}
+
+void Fields::Read(const char* name, std::vector<int32_t>& value) {
+  const Json* member = Find(name);
+  if (member == nullptr) return;
+  if (member->is_number_integer()) {
+    int single = 0;
+    Read(name, single);
+    value = {single};
+    return;
+  }
+  auto ids = member->is_array() ? TokenIds(*member) : std::nullopt;
+  if (!ids) return Fail(name, "must be an array of token ids");
+  value = std::move(*ids);
+}
+
+void Fields::Refuse(const char* name, const Json& neutral) {
+  const Json* member = Find(name);
+  if (member == nullptr || *member == neutral) return;
+  // An empty list or object asks for nothing.
+  if ((member->is_array() || member->is_object()) && member->empty()) return;
+  Fail(name, neutral.is_null()
+                 ? "is not supported: leave it out"
+                 : fmt::format("is not supported: leave it out, or give {}", Dump(neutral)));
+}
+
+std::optional<std::vector<int32_t>> TokenIds(const Json& array) {
+  std::vector<int32_t> ids;
+  ids.reserve(array.size());
+  for (const Json& entry : array) {
+    if (!entry.is_number_integer()) return std::nullopt;
+    if (entry.is_number_unsigned() && entry.get<uint64_t>() > INT32_MAX) return std::nullopt;
+    const auto id = entry.get<int64_t>();
+    if (id < INT32_MIN) return std::nullopt;
+    ids.push_back(static_cast<int32_t>(id));
+  }
+  return ids;
+}
+
+}  // namespace longspan::server

@@ -1,0 +1,60 @@
+// Reads the members of a request's JSON object. Null counts as not given.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "server/json.h"
+
+namespace longspan::server {
+
+// Every Read leaves `value` where the member is not given; where it has another type, or does not
+// fit, the first such error is kept, and status() and param() tell it at the end.
+class Fields {
+ public:
+  // `path` stands before the names in messages, for objects within the request ("stream_options.").
+  explicit Fields(const Json& object, std::string path = {})
+      : object_(object), path_(std::move(path)) {}
+
+  // Null where the member is not given.
+  const Json* Find(const char* name) const;
+
+  void Read(const char* name, bool& value);
+  void Read(const char* name, int& value);
+  void Read(const char* name, int64_t& value);
+  void Read(const char* name, double& value);
+  void Read(const char* name, std::string& value);
+  void Read(const char* name, std::optional<int64_t>& value);
+  void Read(const char* name, std::optional<double>& value);
+  // A string, or an array of them.
+  void Read(const char* name, std::vector<std::string>& value);
+  // Token ids.
+  void Read(const char* name, std::vector<int32_t>& value);
+
+  // Refuses a member that would change the result and is not supported, by its name: anything but
+  // null and `neutral`.
+  void Refuse(const char* name, const Json& neutral = nullptr);
+  // An error of a member's value: "'NAME' ...".
+  void Fail(const char* name, const std::string& what);
+
+  const base::Status& status() const { return status_; }
+  // The member that the error is about.
+  const std::string& param() const { return param_; }
+
+ private:
+  void WrongType(const char* name, const char* wanted);
+  bool ReadInteger(const char* name, int64_t& value);
+
+  const Json& object_;
+  std::string path_;
+  base::Status status_;
+  std::string param_;
+};
+
+// The ids of an array; nothing where it holds anything else.
+std::optional<std::vector<int32_t>> TokenIds(const Json& array);
+
+}  // namespace longspan::server

@@ -1,0 +1,98 @@
+#include "server/formatter_parts.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "server/formatter.h"
+
+namespace longspan::server {
+
+void AppendEvent(const Json& json, std::string& out) {
+  out += "data: ";
+  out += Dump(json);
+  out += "\n\n";
+}
+
+void AppendDone(std::string& out) { out += "data: [DONE]\n\n"; }
+
+void Formatter::OnError(const Json& error, std::string& out) {
+  AppendEvent({{"error", error}}, out);
+  AppendDone(out);
+}
+
+const char* ReasonName(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop:
+      return "stop";
+    case engine::FinishReason::kLength:
+      return "length";
+    case engine::FinishReason::kAbort:
+      return "abort";
+  }
+  return "abort";
+}
+
+Usage::Usage(const Call& call) : choices_(call.choices()) {
+  for (const int64_t tokens : call.prompt_tokens) prompt_ += tokens;
+}
+
+void Usage::OnToken(const TokenEvent& event) {
+  if (event.token) ++completion_;
+}
+
+void Usage::OnFinish(const TokenEvent& event) {
+  if (event.sequence % choices_ == 0) cached_ += event.finish->info.cached_tokens;
+}
+
+Json Usage::ToJson() const {
+  Json json = {{"prompt_tokens", prompt_},
+               {"completion_tokens", completion_},
+               {"total_tokens", prompt_ + completion_},
+               {"prompt_tokens_details", {{"cached_tokens", cached_}}}};
+  if (reasoning_ > 0) json["completion_tokens_details"] = {{"reasoning_tokens", reasoning_}};
+  return json;
+}
+
+namespace {
+
+bool IsKnown(const text::Tokenizer* tokenizer, int32_t token) {
+  return tokenizer != nullptr && token >= 0 && token < tokenizer->vocab_size();
+}
+
+}  // namespace
+
+std::string TokenName(const text::Tokenizer* tokenizer, int32_t token) {
+  if (!IsKnown(tokenizer, token)) return fmt::format("token_id:{}", token);
+  // Dump replaces what is no UTF-8.
+  return std::string(tokenizer->TokenBytes(token));
+}
+
+Json TokenBytesJson(const text::Tokenizer* tokenizer, int32_t token) {
+  if (!IsKnown(tokenizer, token)) return nullptr;
+  Json bytes = Json::array();
+  for (const char c : tokenizer->TokenBytes(token)) bytes.push_back(static_cast<unsigned char>(c));
+  return bytes;
+}
+
+Json MatchedStop(const Finish& finish) {
+  if (finish.stop_string) return *finish.stop_string;
+  if (finish.stop_token) return *finish.stop_token;
+  return nullptr;
+}
+
+Json ProgressJson(const PrefillEvent& event) {
+  Json json = {{"total", event.total},
+               {"cached", event.cached},
+               {"processed", event.done},
+               {"time_ms", std::round(event.seconds * 1e3)},
+               {"time_left_ms", nullptr}};
+  if (event.seconds_left) json["time_left_ms"] = std::round(*event.seconds_left * 1e3);
+  return json;
+}
+
+double FiniteLogprob(float logprob) {
+  constexpr float kLowest = -9999;
+  return std::isfinite(logprob) ? std::max(logprob, kLowest) : kLowest;
+}
+
+}  // namespace longspan::server

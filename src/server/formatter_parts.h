@@ -1,0 +1,54 @@
+// What the formatters share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "engine/output.h"
+#include "server/call.h"
+#include "server/generation.h"
+#include "server/json.h"
+#include "text/tokenizer.h"
+
+namespace longspan::server {
+
+// Appends "data: JSON" and an empty line.
+void AppendEvent(const Json& json, std::string& out);
+void AppendDone(std::string& out);
+
+// "stop", "length" or "abort".
+const char* ReasonName(engine::FinishReason reason);
+
+// Counts tokens over the sequences of a call. A prompt counts once for all its choices.
+class Usage {
+ public:
+  explicit Usage(const Call& call);
+  void OnToken(const TokenEvent& event);
+  void OnFinish(const TokenEvent& event);
+  // OpenAI's usage object.
+  Json ToJson() const;
+  void AddReasoning(int64_t tokens) { reasoning_ += tokens; }
+
+ private:
+  size_t choices_;
+  int64_t prompt_ = 0;
+  int64_t cached_ = 0;
+  int64_t completion_ = 0;
+  int64_t reasoning_ = 0;
+};
+
+// The token as a text, and as bytes. Ids without a tokenizer or outside its vocabulary are
+// "token_id:N".
+std::string TokenName(const text::Tokenizer* tokenizer, int32_t token);
+Json TokenBytesJson(const text::Tokenizer* tokenizer, int32_t token);
+
+// The event's stop string or token, or null.
+Json MatchedStop(const Finish& finish);
+
+// Progress of a prefill, as streams tell it.
+Json ProgressJson(const PrefillEvent& event);
+
+// JSON knows no infinity: very unlikely tokens have the lowest finite value.
+double FiniteLogprob(float logprob);
+
+}  // namespace longspan::server

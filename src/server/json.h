@@ -1,0 +1,24 @@
+// JSON of requests and responses.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+
+namespace longspan::server {
+
+// Objects keep the order of their members, which chat templates can see.
+using Json = nlohmann::ordered_json;
+
+// Reads a document in about its length: InvalidArgument for what is no JSON or no UTF-8, for more
+// than 100 levels, and for integers that do not fit into 64 bits. Of members of one name the last
+// one counts.
+base::Result<Json> ParseJson(std::string_view text);
+
+// Compact; bytes that are no UTF-8 become U+FFFD.
+std::string Dump(const Json& json);
+
+}  // namespace longspan::server

@@ -1,0 +1,123 @@
+// Requests of /generate.
+#include <algorithm>
+
+#include "server/call_parts.h"
+
+namespace longspan::server {
+namespace {
+
+constexpr int64_t kDefaultTokens = 128;
+
+void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
+                        std::optional<int64_t>& max_tokens) {
+  GenerationRequest& generation = call.generation;
+  spec::SamplingSpec& sampling = generation.common.sampling;
+  max_tokens = kDefaultTokens;
+  fields.Read("max_new_tokens", max_tokens);
+  fields.Read("temperature", sampling.temperature);
+  fields.Read("top_p", sampling.top_p);
+  fields.Read("top_k", sampling.top_k);
+  fields.Read("min_p", sampling.min_p);
+  fields.Read("frequency_penalty", sampling.frequency_penalty);
+  fields.Read("presence_penalty", sampling.presence_penalty);
+  fields.Read("repetition_penalty", sampling.repetition_penalty);
+  sampling.top_k = std::max(0, sampling.top_k);
+  std::optional<int64_t> seed;
+  fields.Read("seed", seed);
+  fields.Read("sampling_seed", seed);
+  SetSeed(seed, call);
+  fields.Read("n", generation.choices);
+  if (generation.choices < 1 || generation.choices > 128) fields.Fail("n", "must be 1 to 128");
+  fields.Read("stop", generation.stop);
+  fields.Read("stop_token_ids", generation.common.stop_tokens);
+  fields.Read("ignore_eos", generation.common.ignore_end_tokens);
+  fields.Read("skip_special_tokens", generation.skip_special);
+  fields.Read("no_stop_trim", generation.keep_stop);
+  ReadLogitBias(fields, model, call);
+  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag", "custom_params",
+                           "stop_regex", "thinking_budget"})
+    fields.Refuse(name);
+  fields.Refuse("min_new_tokens", 0);
+}
+
+std::optional<CallError> ReadTexts(const Json& text, const ServedModel& model, Call& call) {
+  if (text.is_string()) return AddPrompt(text.get_ref<const std::string&>(), true, model, call);
+  call.is_batch = true;
+  for (const Json& entry : text) {
+    if (!entry.is_string())
+      return CallError{base::InvalidArgument("'text' must hold strings only"), "text", {}};
+    if (auto error = AddPrompt(entry.get_ref<const std::string&>(), true, model, call))
+      return error;
+  }
+  return std::nullopt;
+}
+
+std::optional<CallError> ReadIds(const Json& ids, Call& call) {
+  const bool is_batch = ids.is_array() && !ids.empty() && ids[0].is_array();
+  call.is_batch = is_batch;
+  std::optional<std::vector<int32_t>> list;
+  for (size_t i = 0; i < (is_batch ? ids.size() : 1); ++i) {
+    const Json& entry = is_batch ? ids[i] : ids;
+    list = entry.is_array() ? TokenIds(entry) : std::nullopt;
+    if (!list)
+      return CallError{base::InvalidArgument(
+                           "'input_ids' must be an array of token ids, or an array of such arrays"),
+                       "input_ids",
+                       {}};
+    call.generation.prompts.push_back(std::move(*list));
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<CallError> ReadNativeCall(const Json& request, const ServedModel& model, Call& call) {
+  Fields fields(request);
+  call.generation.common.sampling = model.sampling;
+  std::optional<int64_t> max_tokens;
+  static const Json kNone = Json::object();
+  const Json* params = fields.Find("sampling_params");
+  if (params != nullptr && !params->is_object())
+    return CallError{base::InvalidArgument("'sampling_params' must be an object: one for all of a "
+                                           "batch"),
+                     "sampling_params",
+                     {}};
+  Fields sampling(params == nullptr ? kNone : *params, "sampling_params.");
+  ReadSamplingParams(sampling, model, call, max_tokens);
+  if (auto error = ErrorOf(sampling)) return error;
+
+  fields.Read("stream", call.stream);
+  ReadStreamOptions(fields, call);
+  fields.Read("incremental_streaming_output", call.incremental);
+  fields.Read("return_logprob", call.logprobs);
+  fields.Read("return_text_in_logprobs", call.text_in_logprobs);
+  fields.Read("rid", call.id);
+  int top_logprobs = 0;
+  fields.Read("top_logprobs_num", top_logprobs);
+  if (call.logprobs) call.generation.common.sampling.top_logprobs = top_logprobs;
+  int64_t logprob_start = -1;
+  fields.Read("logprob_start_len", logprob_start);
+  if (call.logprobs && logprob_start != -1)
+    fields.Fail("logprob_start_len", "is not supported: only the output has log-probabilities");
+  for (const char* name : {"input_embeds", "image_data", "audio_data", "video_data", "lora_path",
+                           "session_params", "token_ids_logprob", "custom_logit_processor",
+                           "bootstrap_host", "bootstrap_room", "return_prompt_token_ids"})
+    fields.Refuse(name);
+  for (const char* name : {"return_hidden_states", "return_routed_experts", "background"})
+    fields.Refuse(name, false);
+  if (auto error = ErrorOf(fields)) return error;
+
+  const Json* text = fields.Find("text");
+  const Json* ids = fields.Find("input_ids");
+  call.prompt_member = text != nullptr ? "text" : "input_ids";
+  if ((text == nullptr) == (ids == nullptr))
+    return CallError{base::InvalidArgument("give either 'text' or 'input_ids'"), "text", {}};
+  if (text != nullptr && !text->is_string() && !text->is_array())
+    return CallError{
+        base::InvalidArgument("'text' must be a string or an array of strings"), "text", {}};
+  if (auto error = text != nullptr ? ReadTexts(*text, model, call) : ReadIds(*ids, call))
+    return error;
+  return FinishCall(max_tokens, model, call);
+}
+
+}  // namespace longspan::server

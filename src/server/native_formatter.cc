@@ -1,0 +1,117 @@
+// Responses of /generate.
+#include "server/formatter.h"
+#include "server/formatter_parts.h"
+
+namespace longspan::server {
+namespace {
+
+// Of one sequence; texts are cumulative in streams, too.
+struct Output {
+  std::string text;
+  std::vector<int32_t> ids;
+  Json logprobs = Json::array();
+  Json top_logprobs = Json::array();
+  std::optional<Finish> finish;
+};
+
+class NativeFormatter : public Formatter {
+ public:
+  NativeFormatter(const Call& call, const ServedModel& model)
+      : call_(call), model_(model), outputs_(call.sequences()) {}
+
+  void OnToken(TokenEvent event, std::string& out) override {
+    Output& output = outputs_[event.sequence];
+    output.text += event.text;
+    if (event.token) {
+      output.ids.push_back(event.token->token);
+      if (call_.logprobs) AddLogprobs(*event.token, output);
+    }
+    if (event.finish) output.finish = event.finish;
+    if (!call_.stream) return;
+    if (event.text.empty() && !event.finish && model_.tokenizer != nullptr) return;
+    Json json = OutputJson(event.sequence);
+    if (call_.incremental) {
+      json["text"] = event.text;
+      json["output_ids"] = event.token ? Json::array({event.token->token}) : Json::array();
+    }
+    if (is_array()) json["index"] = event.sequence;
+    AppendEvent(json, out);
+  }
+
+  void OnEnd(std::string& out) override { AppendDone(out); }
+
+  Json Body() override {
+    if (!is_array()) return OutputJson(0);
+    Json array = Json::array();
+    for (size_t i = 0; i < outputs_.size(); ++i) array.push_back(OutputJson(i));
+    return array;
+  }
+
+  // Benchmark clients take every line for data.
+  std::string Comment() const override { return {}; }
+
+ private:
+  bool is_array() const { return call_.is_batch || call_.generation.choices > 1; }
+
+  Json OutputJson(size_t sequence) const {
+    const Output& output = outputs_[sequence];
+    const size_t prompt = sequence / call_.choices();
+    Json meta = {{"id", outputs_.size() == 1 ? call_.id : fmt::format("{}_{}", call_.id, sequence)},
+                 {"finish_reason", nullptr},
+                 {"prompt_tokens", call_.prompt_tokens[prompt]},
+                 {"completion_tokens", output.ids.size()},
+                 {"cached_tokens", 0},
+                 {"weight_version", "default"}};
+    if (call_.logprobs) {
+      meta["output_token_logprobs"] = output.logprobs;
+      if (call_.generation.common.sampling.top_logprobs > 0)
+        meta["output_top_logprobs"] = output.top_logprobs;
+    }
+    if (output.finish) AddFinish(*output.finish, meta);
+    Json json = {{"text", output.text}, {"meta_info", std::move(meta)}};
+    // In every event they would cost the square of the output.
+    if (output.finish || model_.tokenizer == nullptr) json["output_ids"] = output.ids;
+    return json;
+  }
+
+  static void AddFinish(const Finish& finish, Json& meta) {
+    Json reason = {{"type", ReasonName(finish.reason)}};
+    if (finish.reason == engine::FinishReason::kLength) reason["length"] = finish.completion_tokens;
+    if (Json matched = MatchedStop(finish); !matched.is_null()) reason["matched"] = matched;
+    if (finish.reason == engine::FinishReason::kAbort) reason["message"] = "aborted";
+    meta["finish_reason"] = std::move(reason);
+    meta["cached_tokens"] = finish.info.cached_tokens;
+    meta["queue_time"] = finish.info.queue_s;
+    meta["e2e_latency"] = finish.info.finish_s;
+    meta["time_to_first_token"] = finish.info.first_token_s;
+    const double decode_s = finish.info.finish_s - finish.info.first_token_s;
+    if (finish.completion_tokens > 1 && decode_s > 0)
+      meta["decode_throughput"] = static_cast<double>(finish.completion_tokens - 1) / decode_s;
+  }
+
+  // [logprob, id, text or null]
+  Json LogprobJson(int32_t id, float logprob) const {
+    Json text;
+    if (call_.text_in_logprobs) text = TokenName(model_.tokenizer, id);
+    return Json::array({FiniteLogprob(logprob), id, std::move(text)});
+  }
+
+  void AddLogprobs(const engine::TokenOutput& token, Output& output) const {
+    output.logprobs.push_back(LogprobJson(token.token, token.logprob));
+    Json top = Json::array();
+    for (const auto& [id, logprob] : token.top_logprobs) top.push_back(LogprobJson(id, logprob));
+    output.top_logprobs.push_back(std::move(top));
+  }
+
+  Call call_;
+  const ServedModel& model_;
+  std::vector<Output> outputs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Formatter> MakeNativeFormatter(const Call& call, const ServedModel& model) {
+  return std::make_unique<NativeFormatter>(call, model);
+}
+
+}  // namespace longspan::server

@@ -1,0 +1,121 @@
+// The endpoints that generate.
+#include "server/api_error.h"
+#include "server/service.h"
+
+namespace longspan::server {
+namespace {
+
+constexpr std::chrono::seconds kHealthTime{20};
+
+// Answers 200 with the first token.
+class HealthSource : public ResponseSource {
+ public:
+  explicit HealthSource(std::shared_ptr<Generation> generation)
+      : generation_(std::move(generation)) {}
+
+  void Pull(ResponseWriter& writer) override {
+    for (const GenerationEvent& event : generation_->Drain()) {
+      const auto* failed = std::get_if<FailedEvent>(&event);
+      if (failed != nullptr) return writer.Respond(ErrorResponse(503, failed->status.message()));
+      const auto* token = std::get_if<TokenEvent>(&event);
+      if (token != nullptr && token->finish) return writer.Respond({.status = 200});
+    }
+  }
+  void OnGone() override { generation_->Cancel(); }
+
+ private:
+  std::shared_ptr<Generation> generation_;
+};
+
+}  // namespace
+
+void Service::Completions(const Exchanged& exchange) {
+  Generate(exchange, {"cmpl-", ReadCompletionCall, MakeCompletionFormatter});
+}
+
+void Service::ChatCompletions(const Exchanged& exchange) {
+  Generate(exchange, {"chatcmpl-", ReadChatCall, MakeChatFormatter});
+}
+
+void Service::NativeGenerate(const Exchanged& exchange) {
+  Generate(exchange, {"", ReadNativeCall, MakeNativeFormatter});
+}
+
+void Service::HealthGenerate(const Exchanged& exchange) {
+  GenerationRequest request;
+  request.prompts = {{model().end_tokens.empty() ? 0 : model().end_tokens[0]}};
+  request.common.max_tokens = 1;
+  const auto generation =
+      Generation::Create({.loop = loop_}, std::move(request), [weak = std::weak_ptr(exchange)] {
+        if (const auto living = weak.lock()) living->Wake();
+      });
+  exchange->Attach(std::make_shared<HealthSource>(generation));
+  generation->Start();
+  // A long chunk holds the token up, a queue too; an engine that has got on is healthy all the
+  // same.
+  server_->RunAfter(kHealthTime, [this, weak = std::weak_ptr(exchange), turns = loop_.turns()] {
+    const auto living = weak.lock();
+    if (living == nullptr) return;
+    const bool has_moved = loop_.turns() > turns;
+    living->Respond(has_moved
+                        ? HttpResponse{.status = 200}
+                        : ErrorResponse(503, fmt::format("the engine has done nothing for {} s",
+                                                         kHealthTime.count())));
+  });
+}
+
+void Service::AbortRequest(const Exchanged& exchange) {
+  OnPool(exchange, [this](const Exchanged& parsed, const Json& request) {
+    const bool all = request.contains("abort_all") && request["abort_all"] == true;
+    if (all) {
+      AbortAll();
+      return parsed->Respond({.status = 200});
+    }
+    if (!request.contains("rid") || !request["rid"].is_string())
+      return parsed->Respond(
+          ErrorResponse(400, "give the 'rid' of a request, or \"abort_all\": true", "rid"));
+    std::vector<std::shared_ptr<Generation>> wanted;
+    {
+      const std::lock_guard lock(mutex_);
+      const auto [begin, end] = running_.equal_range(request["rid"].get<std::string>());
+      for (auto entry = begin; entry != end; ++entry)
+        if (auto living = entry->second.lock()) wanted.push_back(std::move(living));
+    }
+    for (const auto& generation : wanted) generation->Abort();
+    parsed->Respond({.status = 200});
+  });
+}
+
+void Service::FlushCache(const Exchanged& exchange) {
+  const std::string timeout = QueryValue(exchange->request().query, "timeout");
+  double seconds = 0;
+  try {
+    if (!timeout.empty()) seconds = std::stod(timeout);
+  } catch (const std::exception&) {
+    return exchange->Respond(
+        ErrorResponse(400, "'timeout' must be a number of seconds", "timeout"));
+  }
+  if (!(seconds >= 0 && seconds <= 3600))
+    return exchange->Respond(ErrorResponse(400, "'timeout' must be 0 to 3600 seconds", "timeout"));
+  TryFlush(exchange, base::SteadyClock().Now() + std::chrono::duration_cast<base::Clock::Duration>(
+                                                     std::chrono::duration<double>(seconds)));
+}
+
+void Service::TryFlush(const Exchanged& exchange, base::Clock::Duration deadline) {
+  const bool posted = loop_.Post([this, exchange, deadline](engine::Engine& engine) {
+    if (engine.idle()) {
+      const int64_t pages = engine.FlushCache();
+      return exchange->Respond({.status = 200,
+                                .body = fmt::format("Cache flushed: {} pages.\n", pages),
+                                .content_type = "text/plain; charset=utf-8"});
+    }
+    if (base::SteadyClock().Now() >= deadline || exchange->gone())
+      return exchange->Respond(ErrorResponse(
+          400, "requests are running: wait for their end, or give ?timeout=SECONDS to wait"));
+    server_->RunAfter(std::chrono::milliseconds(20),
+                      [this, exchange, deadline] { TryFlush(exchange, deadline); });
+  });
+  if (!posted) exchange->Respond(ErrorResponse(503, "the server is shutting down"));
+}
+
+}  // namespace longspan::server
