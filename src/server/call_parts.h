@@ -27,6 +27,9 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
 // The error of the fields, if there is one.
 std::optional<CallError> ErrorOf(const Fields& fields);
 
+// Asks for the log-probabilities of the prompts' tokens from number `from` on, before FinishCall.
+void ScorePrompts(int64_t from, Call& call);
+
 // Tokenises one prompt into the call.
 std::optional<CallError> AddPrompt(std::string_view text, bool add_special,
                                    const ServedModel& model, Call& call);

@@ -1,5 +1,7 @@
 // The endpoints that generate.
 #include "server/api_error.h"
+#include "server/call_parts.h"
+#include "server/fields.h"
 #include "server/service.h"
 
 namespace longspan::server {
@@ -66,18 +68,26 @@ void Service::HealthGenerate(const Exchanged& exchange) {
 
 void Service::AbortRequest(const Exchanged& exchange) {
   OnPool(exchange, [this](const Exchanged& parsed, const Json& request) {
-    const bool all = request.contains("abort_all") && request["abort_all"] == true;
+    bool all = false;
+    std::string id;
+    Fields fields(request);
+    fields.Read("abort_all", all);
+    fields.Read("rid", id);
+    if (const auto error = ErrorOf(fields))
+      return parsed->Respond(
+          ErrorResponse(400, error->status.message(), error->param, error->code));
     if (all) {
       AbortAll();
       return parsed->Respond({.status = 200});
     }
-    if (!request.contains("rid") || !request["rid"].is_string())
-      return parsed->Respond(
-          ErrorResponse(400, "give the 'rid' of a request, or \"abort_all\": true", "rid"));
+    if (id.empty())
+      return parsed->Respond(ErrorResponse(400,
+                                           "give the 'rid' of a request, or \"abort_all\": true",
+                                           "rid", "missing_required_parameter"));
     std::vector<std::shared_ptr<Generation>> wanted;
     {
       const std::lock_guard lock(mutex_);
-      const auto [begin, end] = running_.equal_range(request["rid"].get<std::string>());
+      const auto [begin, end] = running_.equal_range(id);
       for (auto entry = begin; entry != end; ++entry)
         if (auto living = entry->second.lock()) wanted.push_back(std::move(living));
     }
