@@ -24,6 +24,22 @@ void SetSeed(const std::optional<int64_t>& seed, Call& call) {
   call.generation.common.sampling.seed = seed ? static_cast<uint64_t>(*seed) : RandomSeed();
 }
 
+void CheckSamplingMembers(const spec::SamplingSpec& sampling, Fields& fields) {
+  const base::Status status = spec::CheckSampling(sampling);
+  if (status.ok()) return;
+  // "top-p must be ..." is about the member top_p.
+  const std::string& message = status.message();
+  const size_t end = message.find(" must");
+  std::string name = message.substr(0, end);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
+  fields.Fail(name.c_str(), end == std::string::npos ? message : message.substr(end + 1));
+}
+
+void CheckMaxTokens(const char* name, const std::optional<int64_t>& max_tokens, Fields& fields) {
+  if (max_tokens && *max_tokens < 0) fields.Fail(name, "must not be negative");
+}
+
 void ReadStreamOptions(Fields& fields, Call& call) {
   const Json* options = fields.Find("stream_options");
   if (options == nullptr) return;
@@ -88,6 +104,7 @@ void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
   fields.Read("rid", call.id);
   ReadStreamOptions(fields, call);
   ReadLogitBias(fields, model, call);
+  CheckSamplingMembers(sampling, fields);
 
   int best_of = generation.choices;
   fields.Read("best_of", best_of);
@@ -139,7 +156,8 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
     call.prompt_tokens.push_back(static_cast<int64_t>(prompt.size()));
     longest = std::max(longest, call.prompt_tokens.back());
   }
-  generation.common.max_tokens = max_tokens ? *max_tokens : RoomFor(longest, model.limits);
+  const int64_t room = RoomFor(longest, model.limits);
+  generation.common.max_tokens = std::min(max_tokens.value_or(room), room);
   for (std::vector<int32_t>& prompt : generation.prompts) {
     engine::Request request = generation.common;
     request.prompt = std::move(prompt);
@@ -149,7 +167,7 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
     const bool too_long = static_cast<int64_t>(prompt.size()) >= model.limits.context_length ||
                           status.code() == base::StatusCode::kResourceExhausted;
     return CallError{{base::StatusCode::kInvalidArgument, status.message()},
-                     too_long ? call.prompt_member : "",
+                     call.prompt_member,
                      too_long ? "context_length_exceeded" : "invalid_value"};
   }
   return std::nullopt;

@@ -16,6 +16,9 @@ void ReadStreamOptions(Fields& fields, Call& call);
 
 // Draws a seed where the request has none.
 void SetSeed(const std::optional<int64_t>& seed, Call& call);
+// Fails the member that is out of its range.
+void CheckSamplingMembers(const spec::SamplingSpec& sampling, Fields& fields);
+void CheckMaxTokens(const char* name, const std::optional<int64_t>& max_tokens, Fields& fields);
 // {"token id": bias}.
 void ReadLogitBias(Fields& fields, const ServedModel& model, Call& call);
 

@@ -81,6 +81,11 @@ TEST_F(CallTest, DefaultsAreOpenAis) {
   Call call;
   ASSERT_FALSE(ReadCompletionCall({{"prompt", "x"}}, *model_, call));
   EXPECT_EQ(call.generation.common.max_tokens, 16);
+  // More than there is room for is what there is room for.
+  Call greedy;
+  ASSERT_FALSE(
+      ReadCompletionCall({{"prompt", "x"}, {"max_tokens", 1'000'000'000'000}}, *model_, greedy));
+  EXPECT_EQ(greedy.generation.common.max_tokens, 4095);
   EXPECT_EQ(call.generation.common.sampling.temperature, 1);
   EXPECT_FALSE(call.stream);
   // Two requests without a seed draw differently.
@@ -164,6 +169,12 @@ TEST_F(CallTest, ErrorsHaveTheirCodes) {
   EXPECT_EQ(code({{"prompt", "x"}, {"stream_options", {{"include_usage", 1}}}}),
             "invalid_type stream_options.include_usage");
   EXPECT_EQ(code({{"prompt", 5}}), "invalid_type prompt");
+  EXPECT_EQ(code({{"prompt", ""}}), "invalid_value prompt");
+  EXPECT_EQ(code({{"prompt", {1024}}}), "invalid_value prompt");
+  EXPECT_EQ(code({{"prompt", "x"}, {"top_p", 2}}), "invalid_value top_p");
+  EXPECT_EQ(code({{"prompt", "x"}, {"repetition_penalty", 0}}), "invalid_value repetition_penalty");
+  EXPECT_EQ(code({{"prompt", "x"}, {"temperature", 1e9}}), "invalid_value temperature");
+  EXPECT_EQ(code({{"prompt", "x"}, {"max_tokens", -1}}), "invalid_value max_tokens");
 }
 
 TEST_F(CallTest, ScoresOfPrompts) {

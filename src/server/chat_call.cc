@@ -7,8 +7,12 @@
 namespace longspan::server {
 namespace {
 
+// `what` may begin with the place in the member: "[0].role must ...".
 CallError Wrong(const char* param, const std::string& what, const char* code = "invalid_value") {
-  return {base::InvalidArgument("'{}' {}", param, what), param, code};
+  const size_t place = what.starts_with('[') ? what.find(' ') : 0;
+  return {base::InvalidArgument("'{}{}' {}", param, what.substr(0, place),
+                                what.substr(place == 0 ? 0 : place + 1)),
+          param, code};
 }
 
 bool HasCalls(const Json& message) {
@@ -222,6 +226,7 @@ std::optional<CallError> ReadChatPrompt(const Json& request, const ServedModel& 
   ReadOpenAiFields(fields, model, call);
   fields.Read("max_tokens", max_tokens);
   fields.Read("max_completion_tokens", max_tokens);
+  CheckMaxTokens("max_tokens", max_tokens, fields);
   ReadLogprobs(fields, call);
   bool add_special = false;
   fields.Read("add_special_tokens", add_special);

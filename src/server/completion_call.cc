@@ -52,6 +52,7 @@ std::optional<CallError> ReadCompletionCall(const Json& request, const ServedMod
   std::optional<int64_t> max_tokens;
   fields.Read("max_completion_tokens", max_tokens);
   fields.Read("max_tokens", max_tokens);
+  CheckMaxTokens("max_tokens", max_tokens, fields);
   fields.Read("echo", call.echo);
   std::optional<int64_t> logprobs;
   // A boolean is what clients of chat completions write.

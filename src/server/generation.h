@@ -55,12 +55,6 @@ struct PrefillEvent {
   std::optional<double> seconds_left;  // a prediction
 };
 
-// What the model thinks of a token of the prompt; once for all choices, in order.
-struct ScoreEvent {
-  size_t sequence = 0;
-  engine::TokenOutput token;
-};
-
 struct Finish {
   engine::FinishReason reason = engine::FinishReason::kAbort;
   std::optional<std::string> stop_string;  // that ended it
@@ -78,6 +72,12 @@ struct TokenEvent {
   std::optional<Finish> finish;
   bool in_text = true;        // false for the token that ended it
   int64_t cached_tokens = 0;  // of the prompt
+};
+
+// What the model thinks of a token of the prompt; once for all choices, in order.
+struct ScoreEvent {
+  size_t sequence = 0;
+  engine::TokenOutput token;
 };
 
 // The engine refuses; nothing follows.

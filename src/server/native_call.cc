@@ -15,6 +15,7 @@ void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
   spec::SamplingSpec& sampling = generation.common.sampling;
   max_tokens = kDefaultTokens;
   fields.Read("max_new_tokens", max_tokens);
+  CheckMaxTokens("max_new_tokens", max_tokens, fields);
   fields.Read("temperature", sampling.temperature);
   fields.Read("top_p", sampling.top_p);
   fields.Read("top_k", sampling.top_k);
@@ -35,6 +36,7 @@ void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
   fields.Read("skip_special_tokens", generation.skip_special);
   fields.Read("no_stop_trim", generation.keep_stop);
   ReadLogitBias(fields, model, call);
+  CheckSamplingMembers(sampling, fields);
   RefuseAll(RefusedOfSamplingParams(), fields);
 }
 
@@ -91,6 +93,7 @@ std::optional<CallError> ReadNativeCall(const Json& request, const ServedModel& 
   fields.Read("rid", call.id);
   int top_logprobs = 0;
   fields.Read("top_logprobs_num", top_logprobs);
+  if (top_logprobs < 0 || top_logprobs > 1000) fields.Fail("top_logprobs_num", "must be 0 to 1000");
   if (call.logprobs) call.generation.common.sampling.top_logprobs = top_logprobs;
   int64_t logprob_start = -1;
   fields.Read("logprob_start_len", logprob_start);

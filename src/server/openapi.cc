@@ -52,7 +52,7 @@ std::vector<Operation> Operations() {
       {"/v1/detokenize", {"post"}, "Token ids to text.", "DetokenizeRequest", kJson},
       {"/health", {"get"}, "200 when requests are served.", nullptr, kText, nullptr, false},
       {"/ping", {"get"}, "The same.", nullptr, kText, nullptr, false},
-      {"/health_generate", {"get"}, "200 when a token could be generated."},
+      {"/health_generate", {"get"}, "200 when a token could be generated.", nullptr, kText},
       {"/server_info", {"get"}, "Arguments and state of the server.", nullptr, kJson},
       {"/get_server_info", {"get"}, "The same.", nullptr, kJson},
       {"/model_info", {"get"}, "Where the model is and what it can take.", nullptr, kJson},
@@ -63,7 +63,7 @@ std::vector<Operation> Operations() {
        nullptr,
        kText},
       {"/reset_prefix_cache", {"get", "post"}, "The same.", nullptr, kText},
-      {"/abort_request", {"post"}, "Ends a request by its id, or all.", "AbortRequest"},
+      {"/abort_request", {"post"}, "Ends a request by its id, or all.", "AbortRequest", kJson},
       {"/metrics", {"get"}, "Numbers for Prometheus.", nullptr, kText, nullptr, false},
       {"/openapi.json", {"get"}, "This description.", nullptr, kJson, nullptr, false},
   };

@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::chrono::seconds kHealthTime{20};
 
+HttpResponse Healthy() { return {.status = 200, .content_type = "text/plain; charset=utf-8"}; }
+
 // Answers 200 with the first token.
 class HealthSource : public ResponseSource {
  public:
@@ -20,7 +22,7 @@ class HealthSource : public ResponseSource {
       const auto* failed = std::get_if<FailedEvent>(&event);
       if (failed != nullptr) return writer.Respond(ErrorResponse(503, failed->status.message()));
       const auto* token = std::get_if<TokenEvent>(&event);
-      if (token != nullptr && token->finish) return writer.Respond({.status = 200});
+      if (token != nullptr && token->finish) return writer.Respond(Healthy());
     }
   }
   void OnGone() override { generation_->Cancel(); }
@@ -60,7 +62,7 @@ void Service::HealthGenerate(const Exchanged& exchange) {
     if (living == nullptr) return;
     const bool has_moved = loop_.turns() > turns;
     living->Respond(has_moved
-                        ? HttpResponse{.status = 200}
+                        ? Healthy()
                         : ErrorResponse(503, fmt::format("the engine has done nothing for {} s",
                                                          kHealthTime.count())));
   });
@@ -76,10 +78,10 @@ void Service::AbortRequest(const Exchanged& exchange) {
     if (const auto error = ErrorOf(fields))
       return parsed->Respond(
           ErrorResponse(400, error->status.message(), error->param, error->code));
-    if (all) {
-      AbortAll();
-      return parsed->Respond({.status = 200});
-    }
+    const auto respond = [&](size_t aborted) {
+      parsed->Respond({.status = 200, .body = Dump({{"aborted", aborted}})});
+    };
+    if (all) return respond(AbortAll());
     if (id.empty())
       return parsed->Respond(ErrorResponse(400,
                                            "give the 'rid' of a request, or \"abort_all\": true",
@@ -92,7 +94,7 @@ void Service::AbortRequest(const Exchanged& exchange) {
         if (auto living = entry->second.lock()) wanted.push_back(std::move(living));
     }
     for (const auto& generation : wanted) generation->Abort();
-    parsed->Respond({.status = 200});
+    respond(wanted.size());
   });
 }
 

@@ -127,7 +127,7 @@ void Service::Detokenize(const Exchanged& exchange) {
   OnPool(exchange, [this](const Exchanged& parsed, const Json& request) {
     const text::Tokenizer* tokenizer = model().tokenizer;
     const auto refuse = [&](const std::string& message) {
-      parsed->Respond(ErrorResponse(400, message, "tokens"));
+      parsed->Respond(ErrorResponse(400, message, "tokens", "invalid_value"));
     };
     if (tokenizer == nullptr) return refuse("the model has no tokenizer");
     bool skip_special = true;

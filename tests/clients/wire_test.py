@@ -331,8 +331,8 @@ class AnswersTest(WireTest):
             with self.server.request(path, {
                     **body, "rid": "mine", "ignore_eos": True, "stream": True}) as reply:
                 reply.readline()
-                with self.server.request("/abort_request", {"rid": "mine"}):
-                    pass
+                self.assertEqual(self.server.post("/abort_request", {"rid": "mine"}),
+                                 {"aborted": 1})
                 events = [line for line in reply.read().decode().split("\n\n") if line]
             self.assertEqual(events[-1], "data: [DONE]")
             self.assertIn("abort", events[-2])
