@@ -103,6 +103,27 @@ TEST(ChatParserTest, ArgumentsComeAsTheyAreWritten) {
   EXPECT_EQ(pieces[0].text, "ng");
 }
 
+// No byte is looked at for every token that follows it.
+TEST(ChatParserTest, LongCallsTakeTimeInProportion) {
+  for (const ChatFormat& format :
+       {ChatFormat{.tools = true, .prefix = "<tool_call>"},
+        ChatFormat{.tools = true, .syntax = ToolSyntax::kLlama},
+        ChatFormat{.tools = true,
+        .syntax = ToolSyntax::kDeepSeekV32,
+        .prefix = "<｜DSML｜function_calls><｜DSML｜invoke name=\"f\">"}}) {
+    ChatParser parser(format);
+    const bool is_markup = format.syntax == ToolSyntax::kDeepSeekV32;
+    parser.Append(is_markup ? "<｜DSML｜parameter name=\"a\" string=\"true\">" : R"({"note": ")");
+    // Its square would take minutes.
+    for (int i = 0; i < 300'000; ++i) parser.Append("word ");
+    std::vector<ChatPiece> pieces = parser.Append(
+        is_markup ? "</｜DSML｜parameter></｜DSML｜invoke>" : R"(", "name": "f"}</tool_call>)");
+    ASSERT_GE(pieces.size(), 1u);
+    const bool has_call = parser.has_calls();
+    EXPECT_TRUE(has_call);
+  }
+}
+
 TEST(ChatParserTest, ACallThatThePromptBegins) {
   ExpectParsed({.tools = true, .prefix = "<tool_call>\n{\"name\": \"f\", \"arguments\": "},
                "{\"a\": 1}}\n</tool_call>", {.calls = {{"f", R"({"a": 1})"}}});

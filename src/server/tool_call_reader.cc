@@ -90,6 +90,9 @@ std::optional<ParsedCall> ParseJsonCall(std::string_view text) {
   return call;
 }
 
+// What is longer before its arguments is read as a whole.
+constexpr size_t kLongestHeader = 4096;
+
 bool MayBecome(std::string_view text, std::string_view mark) {
   return text.size() < mark.size() && mark.starts_with(text);
 }
@@ -121,6 +124,8 @@ size_t JsonSpan::Take(std::string_view text) {
 
 Result ToolCallReader::Broken(size_t bytes) {
   broken_bytes_ = bytes;
+  waits_for_all_ = false;
+  searched_ = 0;
   state_ = State::kHeader;
   return Result::kBroken;
 }
@@ -131,6 +136,7 @@ Result ToolCallReader::Begin(std::string name, size_t bytes, std::string& held,
   pieces.push_back({.kind = Kind::kCall, .text = std::move(name)});
   span_ = {};
   has_parameters_ = false;
+  searched_ = 0;
   state_ = State::kArguments;
   return ReadArguments(held, /*last=*/false, pieces);
 }
@@ -163,11 +169,16 @@ Result ToolCallReader::ReadHeader(std::string& held, bool last, std::vector<Chat
 
 Result ToolCallReader::ReadJsonHeader(std::string& held, bool last,
                                       std::vector<ChatPiece>& pieces) {
-  Header header = ScanHeader(held);
-  if (header.found == Header::Found::kUsual)
-    return Begin(std::move(header.name), header.arguments, held, pieces);
-  if (header.found == Header::Found::kMore && !last && held.find(kHermesEnd) == std::string::npos)
-    return Result::kMore;
+  if (!waits_for_all_) {
+    Header header = ScanHeader(held);
+    if (header.found == Header::Found::kUsual)
+      return Begin(std::move(header.name), header.arguments, held, pieces);
+    waits_for_all_ = header.found == Header::Found::kOther || last ||
+                     held.size() > kLongestHeader || held.find(kHermesEnd) != std::string::npos;
+    if (!waits_for_all_) return Result::kMore;
+    span_ = {};
+    searched_ = 0;
+  }
   return ReadWholeJson(held, last, pieces);
 }
 
@@ -175,13 +186,14 @@ Result ToolCallReader::ReadJsonHeader(std::string& held, bool last,
 Result ToolCallReader::ReadWholeJson(std::string& held, bool last, std::vector<ChatPiece>& pieces) {
   size_t end = 0;
   if (syntax_ == ToolSyntax::kHermes) {
-    end = held.find(kHermesEnd);
+    end = held.find(kHermesEnd, searched_ - std::min(searched_, kHermesEnd.size()));
+    searched_ = held.size();
     if (end == std::string::npos && !last) return Result::kMore;
     end = std::min(end, held.size());
   } else {
-    JsonSpan span;
-    end = span.Take(held);
-    if (!span.done() && !last) return Result::kMore;
+    searched_ += span_.Take(std::string_view(held).substr(searched_));
+    end = searched_;
+    if (!span_.done() && !last) return Result::kMore;
   }
   auto call = ParseJsonCall(Trim(std::string_view(held).substr(0, end)));
   if (!call) {
@@ -189,6 +201,7 @@ Result ToolCallReader::ReadWholeJson(std::string& held, bool last, std::vector<C
     return Broken(marked ? end + kHermesEnd.size() : held.size());
   }
   held.erase(0, end);
+  waits_for_all_ = false;
   pieces.push_back({.kind = Kind::kCall, .text = std::move(call->name)});
   pieces.push_back({.kind = Kind::kArguments, .text = std::move(call->arguments)});
   // The object's own end was taken: for Llama's tail it is put back.
@@ -291,8 +304,10 @@ Result ToolCallReader::ReadParameters(std::string& held, bool last,
       return end();
     }
     const size_t key_begin = begin + kDsmlParameter.size();
-    const size_t value_end = text.find(kDsmlParameterEnd, begin);
+    const size_t value_end =
+        text.find(kDsmlParameterEnd, searched_ - std::min(searched_, kDsmlParameterEnd.size()));
     if (value_end == std::string_view::npos) {
+      searched_ = held.size();
       if (!last) return Result::kMore;
       // The end of the text may stand for that of the call.
       if (begin == text.size()) return end();
@@ -311,6 +326,7 @@ Result ToolCallReader::ReadParameters(std::string& held, bool last,
           Dump(parsed.ok() ? *parsed : Json(std::string(raw))));
     }
     held.erase(0, value_end + kDsmlParameterEnd.size());
+    searched_ = 0;
   }
 }
 

@@ -58,6 +58,10 @@ class ToolCallReader {
   ToolSyntax syntax_;
   State state_ = State::kHeader;
   JsonSpan span_;
+  // While a whole call is waited for: it is, and how much of the text was searched for its end, so
+  // that no byte is looked at for every token that follows it.
+  bool waits_for_all_ = false;
+  size_t searched_ = 0;
   bool has_parameters_ = false;
   size_t broken_bytes_ = 0;
 };

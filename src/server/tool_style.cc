@@ -65,6 +65,8 @@ ToolSyntax SyntaxOf(std::string_view text, const text::Tokenizer& tokenizer) {
   if (Contains(text, "function" + std::string(kDeepSeekSeparator))) return ToolSyntax::kDeepSeekV3;
   if (Contains(text, kDeepSeekSeparator)) return ToolSyntax::kDeepSeekV31;
   if (Contains(text, kHermesBegin)) return ToolSyntax::kHermes;
+  if (Contains(text, fmt::format("\"name\": \"{}\", \"parameters\"", kCalled)))
+    return ToolSyntax::kLlama;
   return SyntaxOfTokens(tokenizer);
 }
 

@@ -1,6 +1,9 @@
 #include "server/tool_style.h"
 
-#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,6 +70,32 @@ TEST_F(ToolStyleTest, MarksTellTheSyntax) {
   style = StyleOf(tools + "{% for m in messages %}{{ m.content }}{% endfor %}");
   EXPECT_EQ(style.syntax, ToolSyntax::kHermes);
   EXPECT_TRUE(style.shows_tools);
+}
+
+// The templates as the models have them.
+TEST_F(ToolStyleTest, TheModelsOwnTemplates) {
+  const auto style_of = [&](const char* name) {
+    std::ifstream file(LONGSPAN_SOURCE_DIR "/tests/data/chat/templates/" + std::string(name));
+    const std::string source(std::istreambuf_iterator<char>(file), {});
+    EXPECT_FALSE(source.empty()) << name;
+    return StyleOf(source);
+  };
+  const ToolStyle qwen = style_of("qwen3.jinja");
+  EXPECT_EQ(qwen.syntax, ToolSyntax::kHermes);
+  EXPECT_TRUE(qwen.shows_tools);
+  EXPECT_FALSE(qwen.null_content);
+  const ToolStyle deep_seek = style_of("deepseek_v3.jinja");
+  EXPECT_EQ(deep_seek.syntax, ToolSyntax::kDeepSeekV3);
+  EXPECT_FALSE(deep_seek.shows_tools);
+  EXPECT_TRUE(deep_seek.null_content);
+  EXPECT_TRUE(deep_seek.text_arguments);
+  for (const char* name : {"llama31.jinja", "llama32.jinja"}) {
+    const ToolStyle llama = style_of(name);
+    EXPECT_EQ(llama.syntax, ToolSyntax::kLlama) << name;
+    EXPECT_TRUE(llama.shows_tools) << name;
+    EXPECT_FALSE(llama.text_arguments) << name;
+  }
+  EXPECT_FALSE(style_of("llama3.jinja").shows_tools);
 }
 
 TEST_F(ToolStyleTest, PrefixesBeginCalls) {

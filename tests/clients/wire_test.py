@@ -131,7 +131,7 @@ class BenchmarkClientTest(WireTest):
         server = Server(PROGRAM, "--sse-comment-interval", "0.05", "--chunked-prefill-size", "64",
                         "--max-total-tokens", "32768", "--threads", "1")
         try:
-            ids = [3 + i * 7 % 900 for i in range(12000)]
+            ids = [3 + i * 7 % 900 for i in range(5000)]
             events = server.stream("/generate", {
                 "input_ids": ids, "sampling_params": {"max_new_tokens": 1, "ignore_eos": True}})
             silent = [event for event in events if event["meta_info"]["completion_tokens"] == 0]
