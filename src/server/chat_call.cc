@@ -50,7 +50,9 @@ std::optional<CallError> FlattenContent(size_t index, Json& message) {
 // text that holds JSON.
 void ShapeCalls(const ToolStyle& style, Json& message) {
   if (!HasCalls(message)) return;
-  if (style.null_content && message["content"] == "") message["content"] = nullptr;
+  // FlattenContent has made it a text.
+  if (style.null_content && message["content"].get_ref<const std::string&>().empty())
+    message["content"] = nullptr;
   for (Json& call : message["tool_calls"]) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     Json& function = call["function"];

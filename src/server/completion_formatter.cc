@@ -35,8 +35,8 @@ class CompletionFormatter : public Formatter {
     AppendEvent(json, out);
   }
 
-  void OnScore(ScoreEvent event) override {
-    scores_[event.sequence / call_.choices()].push_back(std::move(event.token));
+  void OnScore(const ScoreEvent& event) override {
+    scores_[event.sequence / call_.choices()].push_back(event.token);
   }
 
   void OnToken(TokenEvent event, std::string& out) override {

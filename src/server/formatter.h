@@ -19,7 +19,7 @@ class Formatter {
   virtual void OnAccepted(std::string& /*out*/) {}
   virtual void OnPrefill(const PrefillEvent& /*event*/, std::string& /*out*/) {}
   // A token of a prompt; before the tokens of its sequences.
-  virtual void OnScore(ScoreEvent /*event*/) {}
+  virtual void OnScore(const ScoreEvent& /*event*/) {}
   virtual void OnToken(TokenEvent event, std::string& out) = 0;
   // All sequences have ended.
   virtual void OnEnd(std::string& /*out*/) {}

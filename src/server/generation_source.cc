@@ -64,8 +64,8 @@ void GenerationSource::Take(GenerationEvent event, ResponseWriter& writer) {
     options_.formatter->OnAccepted(out_);
   } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
     if (options_.stream) options_.formatter->OnPrefill(*prefill, out_);
-  } else if (auto* score = std::get_if<ScoreEvent>(&event)) {
-    options_.formatter->OnScore(std::move(*score));
+  } else if (const auto* score = std::get_if<ScoreEvent>(&event)) {
+    options_.formatter->OnScore(*score);
   } else if (auto* token = std::get_if<TokenEvent>(&event)) {
     TakeToken(std::move(*token));
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {

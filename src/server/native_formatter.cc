@@ -35,7 +35,7 @@ class NativeFormatter : public Formatter {
     AppendIndexed(event.sequence, std::move(json), out);
   }
 
-  void OnScore(ScoreEvent event) override {
+  void OnScore(const ScoreEvent& event) override {
     Scores& scores = scores_[event.sequence / call_.choices()];
     AddLogprobs(event.token, scores.logprobs, scores.top_logprobs);
   }

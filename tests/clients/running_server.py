@@ -10,19 +10,18 @@ import urllib.error
 import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = ROOT / ".venv" / "bin" / "python"
 SKIPPED = 77
 
 
 def use_installed_clients():
     """Goes on in the environment that tools/setup.sh --test makes, or exits as skipped."""
-    folder = ROOT / ".venv"
-    if pathlib.Path(sys.prefix) == folder:
+    if pathlib.Path(sys.prefix) == ROOT / ".venv":
         return
-    python = folder / "bin" / "python"
-    if not python.exists():
+    if not PYTHON.exists():
         print("skipped: no .venv, which tools/setup.sh --test makes where it can")
         sys.exit(SKIPPED)
-    os.execv(python, [str(python), *sys.argv])
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])
 
 
 def free_port():

@@ -13,7 +13,7 @@ import sys
 import time
 import unittest
 
-from running_server import ROOT, Server
+from running_server import PYTHON, ROOT, Server
 
 PROGRAM = sys.argv[1] if len(sys.argv) > 1 else ""
 PROMPT = "ROMEO: What say you, naïve 日本 😀?"
@@ -128,10 +128,10 @@ class BenchmarkClientTest(WireTest):
         self.assertEqual(len(twice), 2)
 
     def test_a_silent_native_stream_lives_by_events_that_clients_take(self):
-        server = Server(PROGRAM, "--sse-comment-interval", "0.05", "--chunked-prefill-size", "64",
+        server = Server(PROGRAM, "--sse-comment-interval", "0.02", "--chunked-prefill-size", "64",
                         "--max-total-tokens", "32768", "--threads", "1")
         try:
-            ids = [3 + i * 7 % 900 for i in range(5000)]
+            ids = [3 + i * 7 % 900 for i in range(3000)]
             events = server.stream("/generate", {
                 "input_ids": ids, "sampling_params": {"max_new_tokens": 1, "ignore_eos": True}})
             silent = [event for event in events if event["meta_info"]["completion_tokens"] == 0]
@@ -368,10 +368,18 @@ class ExamplesTest(WireTest):
         elif "/metrics" not in command and "/flush_cache" not in command:
             json.loads(output)
 
-    def test_the_python_of_the_page_is_python(self):
+    def test_the_python_of_the_page_works(self):
         text = (ROOT / "docs" / "serving.md").read_text()
-        for example in re.findall(r"```python\n(.*?)```", text, re.DOTALL):
+        examples = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        self.assertEqual(len(examples), 2)
+        for example in examples:
             compile(example, "docs/serving.md", "exec")
+            if not PYTHON.exists():
+                continue  # without the packages that it imports
+            example = example.replace(":30000/", f":{self.server.port}/")
+            done = subprocess.run([PYTHON, "-c", example], capture_output=True, timeout=60)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertTrue(done.stdout.strip())
 
 
 if __name__ == "__main__":
