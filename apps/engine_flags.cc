@@ -124,7 +124,8 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
       ->group("Scheduling");
   command
       .add_option("--dynamic-chunking-smooth-factor", flags.smooth_factor,
-                  "of the quadratic policy")
+                  "of the quadratic policy; without effect on others")
+      ->envname("SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR")
       ->group("Scheduling");
   command
       .add_option("--max-running-requests", flags.max_running_requests,
@@ -226,7 +227,7 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::Unimplemented("the backend 'emulated' is not built yet: use cpu or reference");
   if (flags.kv_cache_dtype == "fp8")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
-  if (flags.chunk_policy != "fixed" || flags.dynamic_chunking || flags.smooth_factor)
+  if (flags.chunk_policy != "fixed" || flags.dynamic_chunking)
     return base::Unimplemented("only --chunk-policy fixed is built yet");
   return spec::CheckMesh(flags.mesh);
 }

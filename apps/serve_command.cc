@@ -109,6 +109,8 @@ base::Result<server::ServedModel> ModelOf(const ServeFlags& flags, const EngineS
   auto chat_template = text::ChatTemplate::Load(setup.model_dir);
   if (chat_template.ok()) {
     model.chat_template = std::move(*chat_template);
+    if (tokenizer != nullptr)
+      model.tool_style = server::FindToolStyle(*model.chat_template, *tokenizer);
   } else {
     base::Log("server").warn("chat completions are off: {}", chat_template.status().message());
   }
@@ -186,13 +188,17 @@ base::Status CheckServeFlags(const ServeFlags& flags) {
   return base::OkStatus();
 }
 
-CommandResult Serve(const ServeFlags& flags) {
-  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
-  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckServeFlags(flags));
+void NoteFlagsWithoutMeaning(const ServeFlags& flags) {
   if (flags.trust_remote_code)
     WriteMessage("--trust-remote-code has no meaning here: no code of a model is run\n");
   if (!flags.attention_backend.empty())
     WriteMessage("--attention-backend has no meaning here: the backend chooses its kernels\n");
+}
+
+CommandResult Serve(const ServeFlags& flags) {
+  NoteFlagsWithoutMeaning(flags);
+  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
+  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckServeFlags(flags));
   const auto setup = ResolveSetup(flags.engine);
   if (!setup.ok()) return setup.status();
   if (flags.engine.node_rank > 0) return RunNode(flags.engine, *setup);

@@ -17,6 +17,30 @@ std::string_view TypeOf(int http_status) {
   }
 }
 
+// For errors that have no code of their own.
+const char* CodeOf(int http_status) {
+  switch (http_status) {
+    case 400:
+      return "invalid_request";
+    case 401:
+      return "invalid_api_key";
+    case 404:
+      return "not_found";
+    case 405:
+      return "method_not_allowed";
+    case 408:
+      return "request_timeout";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_exceeded";
+    case 503:
+      return "unavailable";
+    default:
+      return http_status < 500 ? "invalid_request" : "internal_error";
+  }
+}
+
 Json OrNull(std::string_view text) {
   return text.empty() ? Json(nullptr) : Json(std::string(text));
 }
@@ -28,7 +52,7 @@ Json ErrorJson(int http_status, std::string_view message, std::string_view param
   return {{"message", std::string(message)},
           {"type", std::string(TypeOf(http_status))},
           {"param", OrNull(param)},
-          {"code", code.empty() ? Json(http_status) : Json(std::string(code))}};
+          {"code", code.empty() ? CodeOf(http_status) : std::string(code)}};
 }
 
 HttpResponse ErrorResponse(int http_status, std::string_view message, std::string_view param,

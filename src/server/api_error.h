@@ -10,7 +10,8 @@
 
 namespace longspan::server {
 
-// {"message", "type", "param", "code"}; an empty param or code is null.
+// {"message", "type", "param", "code"}; an empty param is null, and an empty code
+// the status' own.
 Json ErrorJson(int http_status, std::string_view message, std::string_view param = {},
                std::string_view code = {});
 

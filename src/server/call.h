@@ -29,10 +29,13 @@ struct Call {
   bool logprobs = false;
   bool echo = false;                   // of completions: the prompt comes before the text
   std::vector<std::string> echo_text;  // of every prompt
-  bool is_batch = false;               // of /generate: an array in, an array out
-  bool incremental = false;            // of /generate: events hold what is new
-  bool text_in_logprobs = false;       // of /generate
-  ChatFormat chat;                     // of chat completions
+  // Where log-probabilities of prompts are wanted: the prompts, and the first token that has one.
+  std::vector<std::vector<int32_t>> scored_prompts;
+  int64_t scored_from = 0;
+  bool is_batch = false;          // of /generate: an array in, an array out
+  bool incremental = false;       // of /generate: events hold what is new
+  bool text_in_logprobs = false;  // of /generate
+  ChatFormat chat;                // of chat completions
 
   size_t choices() const { return static_cast<size_t>(generation.choices); }
   size_t sequences() const { return prompt_tokens.size() * choices(); }
@@ -50,5 +53,10 @@ std::optional<CallError> ReadCompletionCall(const Json& request, const ServedMod
                                             Call& call);
 std::optional<CallError> ReadChatCall(const Json& request, const ServedModel& model, Call& call);
 std::optional<CallError> ReadNativeCall(const Json& request, const ServedModel& model, Call& call);
+
+// Reads all of a chat but whether it fits: its prompt is in the call then, and in `max_tokens` what
+// the request says of it.
+std::optional<CallError> ReadChatPrompt(const Json& request, const ServedModel& model, Call& call,
+                                        std::optional<int64_t>& max_tokens);
 
 }  // namespace longspan::server

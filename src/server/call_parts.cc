@@ -5,6 +5,7 @@
 #include <random>
 
 #include "engine/request.h"
+#include "server/refused_fields.h"
 
 namespace longspan::server {
 namespace {
@@ -23,16 +24,32 @@ void SetSeed(const std::optional<int64_t>& seed, Call& call) {
   call.generation.common.sampling.seed = seed ? static_cast<uint64_t>(*seed) : RandomSeed();
 }
 
+void CheckSamplingMembers(const spec::SamplingSpec& sampling, Fields& fields) {
+  const base::Status status = spec::CheckSampling(sampling);
+  if (status.ok()) return;
+  // "top-p must be ..." is about the member top_p.
+  const std::string& message = status.message();
+  const size_t end = message.find(" must");
+  std::string name = message.substr(0, end);
+  std::replace_if(
+      name.begin(), name.end(), [](char c) { return c == '-' || c == ' '; }, '_');
+  fields.Fail(name.c_str(), end == std::string::npos ? message : message.substr(end + 1));
+}
+
+void CheckMaxTokens(const char* name, const std::optional<int64_t>& max_tokens, Fields& fields) {
+  if (max_tokens && *max_tokens < 0) fields.Fail(name, "must not be negative");
+}
+
 void ReadStreamOptions(Fields& fields, Call& call) {
   const Json* options = fields.Find("stream_options");
   if (options == nullptr) return;
-  if (!options->is_object()) return fields.Fail("stream_options", "must be an object");
+  if (!options->is_object())
+    return fields.Fail("stream_options", "must be an object", "invalid_type");
   Fields members(*options, "stream_options.");
   members.Read("include_usage", call.include_usage);
   members.Read("continuous_usage_stats", call.continuous_usage);
   members.Read("include_progress", call.generation.progress);
-  if (!members.status().ok())
-    return fields.Fail("stream_options", "is wrong: " + members.status().message());
+  fields.Adopt(members);
   if (!call.stream) {
     // Without a stream there is nothing to tell it in.
     call.include_usage = call.continuous_usage = call.generation.progress = false;
@@ -42,7 +59,7 @@ void ReadStreamOptions(Fields& fields, Call& call) {
 void ReadLogitBias(Fields& fields, const ServedModel& model, Call& call) {
   const Json* bias = fields.Find("logit_bias");
   if (bias == nullptr) return;
-  if (!bias->is_object()) return fields.Fail("logit_bias", "must be an object");
+  if (!bias->is_object()) return fields.Fail("logit_bias", "must be an object", "invalid_type");
   for (const auto& [key, value] : bias->items()) {
     int64_t token = -1;
     if (!key.empty() && key.size() <= 9 &&
@@ -84,44 +101,21 @@ void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
   fields.Read("include_stop_str_in_output", generation.keep_stop);
   fields.Read("no_stop_trim", generation.keep_stop);
   fields.Read("stream", call.stream);
+  fields.Read("rid", call.id);
   ReadStreamOptions(fields, call);
   ReadLogitBias(fields, model, call);
+  CheckSamplingMembers(sampling, fields);
 
   int best_of = generation.choices;
   fields.Read("best_of", best_of);
-  if (best_of != generation.choices) fields.Fail("best_of", "is not supported beyond 'n'");
-  fields.Refuse("response_format", {{"type", "text"}});
-  for (const char* name : {"guided_json",
-                           "guided_regex",
-                           "guided_choice",
-                           "guided_grammar",
-                           "json_schema",
-                           "regex",
-                           "ebnf",
-                           "structural_tag",
-                           "structured_outputs",
-                           "lora_path",
-                           "session_params",
-                           "truncate_prompt_tokens",
-                           "prompt_logprobs",
-                           "logits_processors",
-                           "bad_words",
-                           "allowed_token_ids",
-                           "prediction",
-                           "custom_logit_processor",
-                           "data_parallel_rank",
-                           "bootstrap_host",
-                           "bootstrap_room"})
-    fields.Refuse(name);
-  for (const char* name : {"use_beam_search", "return_hidden_states", "store", "background"})
-    fields.Refuse(name, false);
-  for (const char* name : {"min_tokens", "min_new_tokens"}) fields.Refuse(name, 0);
-  fields.Refuse("length_penalty", 1.0);
+  if (best_of != generation.choices)
+    fields.Fail("best_of", "is not supported beyond 'n'", "unsupported_parameter");
+  RefuseAll(RefusedOfOpenAi(), fields);
 }
 
 std::optional<CallError> ErrorOf(const Fields& fields) {
   if (fields.status().ok()) return std::nullopt;
-  return CallError{fields.status(), fields.param(), {}};
+  return CallError{fields.status(), fields.param(), fields.code()};
 }
 
 std::optional<CallError> AddPrompt(std::string_view text, bool add_special,
@@ -135,11 +129,18 @@ std::optional<CallError> AddPrompt(std::string_view text, bool add_special,
   return std::nullopt;
 }
 
+void ScorePrompts(int64_t from, Call& call) {
+  call.scored_prompts = call.generation.prompts;
+  call.scored_from = from;
+  call.generation.scored_from = std::max<int64_t>(1, from);
+}
+
 std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const ServedModel& model,
                                     Call& call) {
   GenerationRequest& generation = call.generation;
   if (generation.prompts.empty())
-    return CallError{base::InvalidArgument("there is no prompt: give at least one"), "prompt", {}};
+    return CallError{base::InvalidArgument("there is no prompt: give at least one"),
+                     call.prompt_member, "missing_required_parameter"};
   if (static_cast<int64_t>(generation.sequences()) > kMostSequences)
     return CallError{base::InvalidArgument("the request asks for {} outputs: at most {} at once",
                                            generation.sequences(), kMostSequences),
@@ -155,17 +156,19 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
     call.prompt_tokens.push_back(static_cast<int64_t>(prompt.size()));
     longest = std::max(longest, call.prompt_tokens.back());
   }
-  generation.common.max_tokens = max_tokens ? *max_tokens : RoomFor(longest, model.limits);
+  const int64_t room = RoomFor(longest, model.limits);
+  generation.common.max_tokens = std::min(max_tokens.value_or(room), room);
   for (std::vector<int32_t>& prompt : generation.prompts) {
     engine::Request request = generation.common;
     request.prompt = std::move(prompt);
     const base::Status status = engine::CheckRequest(request, model.limits);
     prompt = std::move(request.prompt);
     if (status.ok()) continue;
-    const bool too_long = static_cast<int64_t>(prompt.size()) >= model.limits.context_length;
+    const bool too_long = static_cast<int64_t>(prompt.size()) >= model.limits.context_length ||
+                          status.code() == base::StatusCode::kResourceExhausted;
     return CallError{{base::StatusCode::kInvalidArgument, status.message()},
-                     too_long ? call.prompt_member : "",
-                     too_long ? "context_length_exceeded" : ""};
+                     call.prompt_member,
+                     too_long ? "context_length_exceeded" : "invalid_value"};
   }
   return std::nullopt;
 }

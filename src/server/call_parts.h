@@ -16,6 +16,9 @@ void ReadStreamOptions(Fields& fields, Call& call);
 
 // Draws a seed where the request has none.
 void SetSeed(const std::optional<int64_t>& seed, Call& call);
+// Fails the member that is out of its range.
+void CheckSamplingMembers(const spec::SamplingSpec& sampling, Fields& fields);
+void CheckMaxTokens(const char* name, const std::optional<int64_t>& max_tokens, Fields& fields);
 // {"token id": bias}.
 void ReadLogitBias(Fields& fields, const ServedModel& model, Call& call);
 
@@ -26,6 +29,9 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
 
 // The error of the fields, if there is one.
 std::optional<CallError> ErrorOf(const Fields& fields);
+
+// Asks for the log-probabilities of the prompts' tokens from number `from` on, before FinishCall.
+void ScorePrompts(int64_t from, Call& call);
 
 // Tokenises one prompt into the call.
 std::optional<CallError> AddPrompt(std::string_view text, bool add_special,

@@ -81,6 +81,11 @@ TEST_F(CallTest, DefaultsAreOpenAis) {
   Call call;
   ASSERT_FALSE(ReadCompletionCall({{"prompt", "x"}}, *model_, call));
   EXPECT_EQ(call.generation.common.max_tokens, 16);
+  // More than there is room for is what there is room for.
+  Call greedy;
+  ASSERT_FALSE(
+      ReadCompletionCall({{"prompt", "x"}, {"max_tokens", 1'000'000'000'000}}, *model_, greedy));
+  EXPECT_EQ(greedy.generation.common.max_tokens, 4095);
   EXPECT_EQ(call.generation.common.sampling.temperature, 1);
   EXPECT_FALSE(call.stream);
   // Two requests without a seed draw differently.
@@ -127,8 +132,65 @@ TEST_F(CallTest, ToolsAndTheirChoice) {
   const Call named = Chat(request);
   EXPECT_THAT(Prompt(named), EndsWith("<tool_call>\n{\"name\": \"g\", \"arguments\": "));
   EXPECT_EQ(named.generation.stop, std::vector<std::string>{"</tool_call>"});
+  EXPECT_TRUE(named.chat.one_call);
+  request["parallel_tool_calls"] = "no";
+  EXPECT_THAT(ChatError(request), HasSubstr("'parallel_tool_calls'"));
+  request.erase("parallel_tool_calls");
   request["tool_choice"]["function"]["name"] = "h";
   EXPECT_THAT(ChatError(request), HasSubstr("'h'"));
+}
+
+// DeepSeek V3's template knows the calls and not the tools.
+TEST_F(CallTest, ToolsThatTheTemplateDoesNotShow) {
+  ServedModel model = *model_;
+  model.tool_style = {.syntax = ToolSyntax::kDeepSeekV3, .shows_tools = false};
+  const Json request = {{"messages", Messages("x")}, {"tools", Json::array({Tool("f")})}};
+  Call call;
+  ASSERT_FALSE(ReadChatCall(request, model, call));
+  EXPECT_THAT(Prompt(call), HasSubstr("system\n## Tools"));
+  EXPECT_THAT(Prompt(call), HasSubstr("{\"name\":\"f\""));
+  model.tool_style.syntax = ToolSyntax::kHermes;
+  Call refused;
+  const auto error = ReadChatCall(request, model, refused);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->param, "tools");
+}
+
+TEST_F(CallTest, ErrorsHaveTheirCodes) {
+  const auto code = [&](const Json& request) {
+    Call call;
+    const auto error = ReadCompletionCall(request, *model_, call);
+    return error ? error->code + " " + error->param : "";
+  };
+  EXPECT_EQ(code(Json::object()), "missing_required_parameter prompt");
+  EXPECT_EQ(code({{"prompt", "x"}, {"n", "two"}}), "invalid_type n");
+  EXPECT_EQ(code({{"prompt", "x"}, {"n", 0}}), "invalid_value n");
+  EXPECT_EQ(code({{"prompt", "x"}, {"suffix", "y"}}), "unsupported_parameter suffix");
+  EXPECT_EQ(code({{"prompt", "x"}, {"stream_options", {{"include_usage", 1}}}}),
+            "invalid_type stream_options.include_usage");
+  EXPECT_EQ(code({{"prompt", 5}}), "invalid_type prompt");
+  EXPECT_EQ(code({{"prompt", ""}}), "invalid_value prompt");
+  EXPECT_EQ(code({{"prompt", {1024}}}), "invalid_value prompt");
+  EXPECT_EQ(code({{"prompt", "x"}, {"top_p", 2}}), "invalid_value top_p");
+  EXPECT_EQ(code({{"prompt", "x"}, {"repetition_penalty", 0}}), "invalid_value repetition_penalty");
+  EXPECT_EQ(code({{"prompt", "x"}, {"temperature", 1e9}}), "invalid_value temperature");
+  EXPECT_EQ(code({{"prompt", "x"}, {"max_tokens", -1}}), "invalid_value max_tokens");
+}
+
+TEST_F(CallTest, ScoresOfPrompts) {
+  Call call;
+  ASSERT_FALSE(ReadCompletionCall(
+      {{"prompt", {5, 6, 7}}, {"echo", true}, {"logprobs", 2}, {"max_tokens", 0}}, *model_, call));
+  EXPECT_EQ(call.generation.scored_from, 1);
+  EXPECT_EQ(call.scored_prompts, (std::vector<std::vector<int32_t>>{{5, 6, 7}}));
+  Call native;
+  ASSERT_FALSE(
+      ReadNativeCall({{"input_ids", {5, 6, 7}}, {"return_logprob", true}, {"logprob_start_len", 2}},
+                     *model_, native));
+  EXPECT_EQ(native.generation.scored_from, 2);
+  Call none;
+  ASSERT_FALSE(ReadNativeCall({{"input_ids", {5, 6, 7}}, {"return_logprob", true}}, *model_, none));
+  EXPECT_FALSE(none.generation.scored_from);
 }
 
 TEST_F(CallTest, CallsOfEarlierTurns) {
@@ -157,6 +219,7 @@ TEST_F(CallTest, WhatWouldChangeTheResultIsRefused) {
                                                  {"chat_template", "{{x}}"},
                                                  {"modalities", Json::array({"audio"})},
                                                  {"min_tokens", 3},
+                                                 {"function_call", {{"name", "f"}}},
                                                  {"logit_bias", {{"99999", 1}}},
                                                  {"logit_bias", {{"5", 1000}}},
                                                  {"top_logprobs", 3},
@@ -170,6 +233,9 @@ TEST_F(CallTest, WhatWouldChangeTheResultIsRefused) {
                                                  {"modalities", Json::array({"text"})},
                                                  {"logit_bias", Json::object()},
                                                  {"store", false},
+                                                 {"function_call", "auto"},
+                                                 {"tools", Json::array()},
+                                                 {"length_penalty", 1},
                                                  {"top_k", -1},
                                                  {"parallel_tool_calls", true},
                                                  {"something", "else"}})

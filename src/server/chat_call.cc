@@ -2,12 +2,22 @@
 #include <algorithm>
 
 #include "server/call_parts.h"
+#include "server/refused_fields.h"
 
 namespace longspan::server {
 namespace {
 
-CallError Wrong(const char* param, const std::string& what) {
-  return {base::InvalidArgument("'{}' {}", param, what), param, {}};
+// `what` may begin with the place in the member: "[0].role must ...".
+CallError Wrong(const char* param, const std::string& what, const char* code = "invalid_value") {
+  const size_t place = what.starts_with('[') ? what.find(' ') : 0;
+  return {base::InvalidArgument("'{}{}' {}", param, what.substr(0, place),
+                                what.substr(place == 0 ? 0 : place + 1)),
+          param, code};
+}
+
+bool HasCalls(const Json& message) {
+  const auto calls = message.find("tool_calls");
+  return calls != message.end() && calls->is_array() && !calls->empty();
 }
 
 // Templates take texts: the parts of a content are joined, each on a line of its own.
@@ -17,7 +27,8 @@ std::optional<CallError> FlattenContent(size_t index, Json& message) {
   if (content.is_string()) return std::nullopt;
   if (!content.is_array())
     return Wrong("messages",
-                 fmt::format("[{}].content must be a string or an array of parts", index));
+                 fmt::format("[{}].content must be a string or an array of parts", index),
+                 "invalid_type");
   std::string text;
   for (const Json& part : content) {
     const bool is_text = part.is_object() && part.contains("type") && part["type"] == "text" &&
@@ -26,7 +37,8 @@ std::optional<CallError> FlattenContent(size_t index, Json& message) {
       return Wrong("messages",
                    fmt::format("[{}].content has a part that is not supported: only parts "
                                "{{\"type\": \"text\", \"text\": ...}} are",
-                               index));
+                               index),
+                   "unsupported_parameter");
     if (!text.empty()) text += '\n';
     text += part["text"].get_ref<const std::string&>();
   }
@@ -34,24 +46,36 @@ std::optional<CallError> FlattenContent(size_t index, Json& message) {
   return std::nullopt;
 }
 
-// Arguments come as a text that holds JSON; templates print objects.
-void ParseArguments(Json& message) {
-  const auto calls = message.find("tool_calls");
-  if (calls == message.end() || !calls->is_array()) return;
-  for (Json& call : *calls) {
+// Gives the calls of an earlier turn the form that the template wants. OpenAI's arguments are a
+// text that holds JSON.
+void ShapeCalls(const ToolStyle& style, Json& message) {
+  if (!HasCalls(message)) return;
+  // FlattenContent has made it a text.
+  if (style.null_content && message["content"].get_ref<const std::string&>().empty())
+    message["content"] = nullptr;
+  for (Json& call : message["tool_calls"]) {
     if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
     Json& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    auto parsed = ParseJson(function["arguments"].get_ref<const std::string&>());
-    if (parsed.ok() && parsed->is_object()) function["arguments"] = std::move(*parsed);
+    const auto arguments = function.find("arguments");
+    if (arguments == function.end()) continue;
+    if (style.text_arguments) {
+      if (!arguments->is_string()) *arguments = Dump(*arguments);
+    } else if (arguments->is_string()) {
+      auto parsed = ParseJson(arguments->get_ref<const std::string&>());
+      if (parsed.ok() && parsed->is_object()) *arguments = std::move(*parsed);
+    }
   }
 }
 
-std::optional<CallError> ReadMessages(const Json& request, text::ChatRequest& chat) {
-  const auto found = request.find("messages");
-  if (found == request.end() || !found->is_array() || found->empty())
-    return Wrong("messages", "must be an array of at least one message");
-  chat.messages = *found;
+std::optional<CallError> ReadMessages(const Fields& fields, const ToolStyle& style,
+                                      text::ChatRequest& chat) {
+  const Json* messages = fields.Find("messages");
+  if (messages == nullptr)
+    return Wrong("messages", "is missing: give an array of at least one message",
+                 "missing_required_parameter");
+  if (!messages->is_array() || messages->empty())
+    return Wrong("messages", "must be an array of at least one message", "invalid_type");
+  chat.messages = *messages;
   for (size_t i = 0; i < chat.messages.size(); ++i) {
     Json& message = chat.messages[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string())
@@ -59,16 +83,17 @@ std::optional<CallError> ReadMessages(const Json& request, text::ChatRequest& ch
     // OpenAI's newer name, which templates do not know.
     if (message["role"] == "developer") message["role"] = "system";
     if (auto error = FlattenContent(i, message)) return error;
+    ShapeCalls(style, message);
   }
   return std::nullopt;
 }
 
 // "auto", "none", "required", or {"type": "function", "function": {"name": ...}}. A call that is
 // asked for is begun in the prompt, so that the model can only go on with it.
-std::optional<CallError> ReadToolChoice(const Json& request, const Json& tools,
+std::optional<CallError> ReadToolChoice(const Fields& fields, const Json& tools,
                                         ChatFormat& format) {
-  const auto found = request.find("tool_choice");
-  const Json choice = found == request.end() || found->is_null() ? Json("auto") : *found;
+  const Json* found = fields.Find("tool_choice");
+  const Json choice = found == nullptr ? Json("auto") : *found;
   if (choice == "none") {
     format.tools = false;
     return std::nullopt;
@@ -81,57 +106,89 @@ std::optional<CallError> ReadToolChoice(const Json& request, const Json& tools,
     const bool known = std::any_of(tools.begin(), tools.end(), [&](const Json& tool) {
       return tool["function"]["name"] == name;
     });
-    if (!known)
+    if (!known || name.empty())
       return Wrong("tool_choice", fmt::format("names '{}', which is not in 'tools'", name));
   } else if (choice != "required") {
     return Wrong("tool_choice", "must be \"none\", \"auto\", \"required\" or name a function");
   }
   if (tools.empty()) return Wrong("tool_choice", "needs 'tools'");
-  if (format.syntax != ToolSyntax::kHermes)
-    return Wrong("tool_choice", "can only be \"none\" or \"auto\" with this model");
-  format.prefix = "<tool_call>\n{\"name\": \"";
-  if (!name.empty()) format.prefix += name + "\", \"arguments\": ";
+  format.prefix = CallPrefix(format.syntax, name);
   format.one_call = !name.empty();
   return std::nullopt;
 }
 
-std::optional<CallError> ReadTools(const Json& request, text::ChatRequest& chat, Call& call) {
-  const auto found = request.find("tools");
-  Json tools = found == request.end() || found->is_null() ? Json::array() : *found;
-  if (!tools.is_array()) return Wrong("tools", "must be an array");
-  for (const Json& tool : tools) {
+std::optional<CallError> CheckTools(const Json& tools) {
+  if (!tools.is_array()) return Wrong("tools", "must be an array", "invalid_type");
+  for (size_t i = 0; i < tools.size(); ++i) {
+    const Json& tool = tools[i];
     const bool is_function = tool.is_object() && tool.contains("function") &&
                              tool["function"].is_object() && tool["function"].contains("name") &&
                              tool["function"]["name"].is_string();
     if (!is_function)
       return Wrong("tools",
                    "must hold objects {\"type\": \"function\", \"function\": {\"name\": ...}}");
+    const auto strict = tool["function"].find("strict");
+    if (strict != tool["function"].end() && *strict == true)
+      return Wrong("tools",
+                   fmt::format("[{}].function.strict is not supported: leave it out, or give "
+                               "false; arguments are not bound to the schema",
+                               i),
+                   "unsupported_parameter");
   }
-  call.chat.tools = !tools.empty();
-  if (auto error = ReadToolChoice(request, tools, call.chat)) return error;
-  if (!call.chat.tools) return std::nullopt;
-  // Their marks may be special tokens.
-  if (call.chat.syntax != ToolSyntax::kHermes) call.generation.skip_special = false;
-  if (const auto parallel = request.find("parallel_tool_calls");
-      parallel != request.end() && *parallel == false)
-    call.chat.one_call = true;
-  // Nothing behind the only call would be told.
-  if (call.chat.one_call && call.chat.syntax == ToolSyntax::kHermes)
-    call.generation.stop.emplace_back("</tool_call>");
-  chat.tools = std::move(tools);
   return std::nullopt;
 }
 
-ToolSyntax SyntaxOf(const text::Tokenizer& tokenizer) {
-  if (tokenizer.TokenId("<｜tool▁calls▁begin｜>")) return ToolSyntax::kDeepSeek;
-  if (tokenizer.TokenId("<|python_tag|>")) return ToolSyntax::kLlama;
-  return ToolSyntax::kHermes;
+// Tells of the tools in the system message where the template does not show them.
+std::optional<CallError> ShowTools(const ToolStyle& style, Json tools, text::ChatRequest& chat) {
+  if (style.shows_tools) {
+    chat.tools = std::move(tools);
+    return std::nullopt;
+  }
+  const std::string instructions = ToolInstructions(style.syntax, tools);
+  if (instructions.empty())
+    return Wrong("tools", "is not supported: the model's chat template does not show tools",
+                 "unsupported_parameter");
+  if (chat.messages[0]["role"] == "system") {
+    chat.messages[0]["content"].get_ref<std::string&>() += "\n\n" + instructions;
+  } else {
+    chat.messages.insert(chat.messages.begin(),
+                         Json{{"role", "system"}, {"content", instructions}});
+  }
+  return std::nullopt;
+}
+
+// Their marks may be special tokens, which are text then.
+bool MarksAreSpecial(const text::Tokenizer& tokenizer, ToolSyntax syntax) {
+  if (syntax != ToolSyntax::kHermes) return true;
+  const auto mark = tokenizer.TokenId("<tool_call>");
+  return mark && tokenizer.IsSpecial(*mark);
+}
+
+std::optional<CallError> ReadTools(Fields& fields, const ServedModel& model,
+                                   text::ChatRequest& chat, Call& call) {
+  const Json* found = fields.Find("tools");
+  Json tools = found == nullptr ? Json::array() : *found;
+  if (auto error = CheckTools(tools)) return error;
+  call.chat.tools = !tools.empty();
+  call.chat.syntax = model.tool_style.syntax;
+  if (auto error = ReadToolChoice(fields, tools, call.chat)) return error;
+  bool parallel = true;
+  fields.Read("parallel_tool_calls", parallel);
+  if (auto error = ErrorOf(fields)) return error;
+  if (!call.chat.tools) return std::nullopt;
+  if (!parallel) call.chat.one_call = true;
+  if (MarksAreSpecial(*model.tokenizer, call.chat.syntax)) call.generation.skip_special = false;
+  // Nothing behind the only call would be told.
+  if (const std::string end = CallEnd(call.chat.syntax); call.chat.one_call && !end.empty())
+    call.generation.stop.push_back(end);
+  return ShowTools(model.tool_style, std::move(tools), chat);
 }
 
 void ReadTemplateFields(Fields& fields, text::ChatRequest& chat, Call& call) {
   fields.Read("add_generation_prompt", chat.add_generation_prompt);
   if (const Json* kwargs = fields.Find("chat_template_kwargs")) {
-    if (!kwargs->is_object()) return fields.Fail("chat_template_kwargs", "must be an object");
+    if (!kwargs->is_object())
+      return fields.Fail("chat_template_kwargs", "must be an object", "invalid_type");
     chat.kwargs = *kwargs;
   }
   std::string effort;
@@ -139,58 +196,52 @@ void ReadTemplateFields(Fields& fields, text::ChatRequest& chat, Call& call) {
   if (!effort.empty() && !chat.kwargs.contains("reasoning_effort"))
     chat.kwargs["reasoning_effort"] = effort;
   fields.Read("separate_reasoning", call.chat.reasoning);
-  fields.Refuse("continue_final_message", false);
-  fields.Refuse("chat_template");
-  fields.Refuse("functions");
-  fields.Refuse("function_call", "none");
-  fields.Refuse("audio");
-  fields.Refuse("modalities", Json::array({"text"}));
-  fields.Refuse("web_search_options");
+  RefuseAll(RefusedOfChat(), fields);
+  // Both of its plain values say nothing where there are no functions.
+  if (const Json* choice = fields.Find("function_call");
+      choice != nullptr && *choice != "none" && *choice != "auto")
+    fields.Fail("function_call", "is not supported: use 'tools' and 'tool_choice'",
+                "unsupported_parameter");
 }
 
-// The prompt's text.
-base::Result<std::string> Render(const ServedModel& model, text::ChatRequest& chat) {
-  text::ChatRequest parsed = chat;
-  for (Json& message : parsed.messages) ParseArguments(message);
-  auto text = model.chat_template->Render(parsed);
-  // Some templates join the arguments to a text instead.
-  if (!text.ok() && parsed.messages != chat.messages) return model.chat_template->Render(chat);
-  return text;
-}
-
-}  // namespace
-
-std::optional<CallError> ReadChatCall(const Json& request, const ServedModel& model, Call& call) {
-  if (!model.chat_template || model.tokenizer == nullptr)
-    return CallError{base::InvalidArgument("the model '{}' has no chat template: use "
-                                           "/v1/completions",
-                                           model.name),
-                     {},
-                     {}};
-  call.prompt_member = "messages";
-  Fields fields(request);
-  ReadOpenAiFields(fields, model, call);
-  std::optional<int64_t> max_tokens;
-  fields.Read("max_tokens", max_tokens);
-  fields.Read("max_completion_tokens", max_tokens);
+void ReadLogprobs(Fields& fields, Call& call) {
   fields.Read("logprobs", call.logprobs);
   int top_logprobs = 0;
   fields.Read("top_logprobs", top_logprobs);
   if (top_logprobs < 0 || top_logprobs > 1000) fields.Fail("top_logprobs", "must be 0 to 1000");
   if (top_logprobs > 0 && !call.logprobs) fields.Fail("top_logprobs", "needs 'logprobs': true");
-  fields.Refuse("echo", false);
   call.generation.common.sampling.top_logprobs = top_logprobs;
+}
+
+}  // namespace
+
+std::optional<CallError> ReadChatPrompt(const Json& request, const ServedModel& model, Call& call,
+                                        std::optional<int64_t>& max_tokens) {
+  if (!model.chat_template || model.tokenizer == nullptr)
+    return CallError{base::InvalidArgument("the model '{}' has no chat template: use "
+                                           "/v1/completions",
+                                           model.name),
+                     {},
+                     "no_chat_template"};
+  call.prompt_member = "messages";
+  Fields fields(request);
+  ReadOpenAiFields(fields, model, call);
+  fields.Read("max_tokens", max_tokens);
+  fields.Read("max_completion_tokens", max_tokens);
+  CheckMaxTokens("max_tokens", max_tokens, fields);
+  ReadLogprobs(fields, call);
+  bool add_special = false;
+  fields.Read("add_special_tokens", add_special);
   text::ChatRequest chat;
   ReadTemplateFields(fields, chat, call);
   if (auto error = ErrorOf(fields)) return error;
-  call.chat.syntax = SyntaxOf(*model.tokenizer);
-  if (auto error = ReadMessages(request, chat)) return error;
-  if (auto error = ReadTools(request, chat, call)) return error;
+  if (auto error = ReadMessages(fields, model.tool_style, chat)) return error;
+  if (auto error = ReadTools(fields, model, chat, call)) return error;
 
-  base::Result<std::string> text = Render(model, chat);
+  base::Result<std::string> text = model.chat_template->Render(chat);
   if (!text.ok())
-    return CallError{
-        text.status().WithContext("the chat template refuses the messages"), "messages", {}};
+    return CallError{text.status().WithContext("the chat template refuses the messages"),
+                     "messages", "invalid_value"};
   const size_t visible = text->find_last_not_of(" \n");
   call.chat.begins_in_reasoning =
       std::string_view(*text).substr(0, visible + 1).ends_with("<think>");
@@ -199,7 +250,12 @@ std::optional<CallError> ReadChatCall(const Json& request, const ServedModel& mo
     call.chat.begins_in_reasoning = false;
   }
   *text += call.chat.prefix;
-  if (auto error = AddPrompt(*text, /*add_special=*/false, model, call)) return error;
+  return AddPrompt(*text, add_special, model, call);
+}
+
+std::optional<CallError> ReadChatCall(const Json& request, const ServedModel& model, Call& call) {
+  std::optional<int64_t> max_tokens;
+  if (auto error = ReadChatPrompt(request, model, call, max_tokens)) return error;
   return FinishCall(max_tokens, model, call);
 }
 

@@ -1,4 +1,5 @@
 // Responses of /v1/chat/completions.
+#include "server/chat_parser.h"
 #include "server/formatter.h"
 #include "server/formatter_parts.h"
 
@@ -15,7 +16,7 @@ struct Choice {
   Json calls = Json::array();
   Json logprobs = Json::array();
   std::optional<Finish> finish;
-  int call_count = 0;
+  int call_count = 0;  // that have begun
   bool has_role = false;
   bool has_content = false;
 };
@@ -29,6 +30,8 @@ class ChatFormatter : public Formatter {
     Json json = Head();
     json["choices"] = Json::array();
     json["prompt_progress"] = ProgressJson(event);
+    json["prompt_progress"]["index"] = event.sequence;
+    usage_.AddTo(call_, json);
     AppendEvent(json, out);
   }
 
@@ -36,12 +39,13 @@ class ChatFormatter : public Formatter {
     Choice& choice = choices_[event.sequence];
     usage_.OnToken(event);
     if (event.finish) usage_.OnFinish(event);
+    if (event.token && choice.parser.in_reasoning()) usage_.AddReasoning(1);
     std::vector<ChatPiece> pieces = choice.parser.Append(event.text);
     if (event.finish)
       for (ChatPiece& piece : choice.parser.Finish()) pieces.push_back(std::move(piece));
     Json logprobs;
     if (call_.logprobs && event.token && event.in_text) logprobs = Logprob(*event.token);
-    if (!call_.stream) return Collect(choice, event, std::move(pieces), std::move(logprobs));
+    if (!call_.stream) return Collect(event, std::move(pieces), std::move(logprobs));
 
     if (!choice.has_role) {
       // A first event of its own, as clients expect it.
@@ -49,8 +53,8 @@ class ChatFormatter : public Formatter {
       AppendChunk(event.sequence, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr, out);
     }
     for (ChatPiece& piece : pieces) {
-      AppendChunk(event.sequence, Delta(choice, std::move(piece)), std::exchange(logprobs, nullptr),
-                  nullptr, out);
+      AppendChunk(event.sequence, Delta(event.sequence, std::move(piece)),
+                  std::exchange(logprobs, nullptr), nullptr, out);
     }
     if (!logprobs.is_null())
       AppendChunk(event.sequence, Json::object(), std::move(logprobs), nullptr, out);
@@ -110,33 +114,38 @@ class ChatFormatter : public Formatter {
     AddFinish(choices_[index], finish, entry);
     Json json = Head();
     json["choices"] = Json::array({std::move(entry)});
-    if (call_.continuous_usage) json["usage"] = usage_.ToJson();
+    usage_.AddTo(call_, json);
     AppendEvent(json, out);
   }
 
-  Json CallJson(Choice& choice, ChatPiece piece) const {
-    const int index = choice.call_count++;
-    return {
-        {"index", index},
-        {"id", fmt::format("call_{}_{}", call_.id, index)},
-        {"type", "function"},
-        {"function", {{"name", std::move(piece.call_name)}, {"arguments", std::move(piece.text)}}}};
+  // The call that begins; its arguments follow.
+  Json CallJson(size_t sequence, std::string name) {
+    const int index = choices_[sequence].call_count++;
+    return {{"index", index},
+            {"id", fmt::format("call_{}_{}_{}", call_.id, sequence, index)},
+            {"type", "function"},
+            {"function", {{"name", std::move(name)}, {"arguments", ""}}}};
   }
 
-  Json Delta(Choice& choice, ChatPiece piece) const {
+  Json Delta(size_t sequence, ChatPiece piece) {
     switch (piece.kind) {
       case ChatPiece::Kind::kReasoning:
         return {{"reasoning_content", std::move(piece.text)}};
       case ChatPiece::Kind::kCall:
-        return {{"tool_calls", Json::array({CallJson(choice, std::move(piece))})}};
+        return {{"tool_calls", Json::array({CallJson(sequence, std::move(piece.text))})}};
+      case ChatPiece::Kind::kArguments: {
+        Json part = {{"index", choices_[sequence].call_count - 1},
+                     {"function", {{"arguments", std::move(piece.text)}}}};
+        return {{"tool_calls", Json::array({std::move(part)})}};
+      }
       case ChatPiece::Kind::kContent:
         break;
     }
     return {{"content", std::move(piece.text)}};
   }
 
-  void Collect(Choice& choice, const TokenEvent& event, std::vector<ChatPiece> pieces,
-               Json logprobs) const {
+  void Collect(const TokenEvent& event, std::vector<ChatPiece> pieces, Json logprobs) {
+    Choice& choice = choices_[event.sequence];
     if (!logprobs.is_null()) choice.logprobs.push_back(std::move(logprobs));
     if (event.finish) choice.finish = event.finish;
     for (ChatPiece& piece : pieces) {
@@ -145,11 +154,14 @@ class ChatFormatter : public Formatter {
           choice.reasoning += piece.text;
           break;
         case ChatPiece::Kind::kCall: {
-          Json call = CallJson(choice, std::move(piece));
+          Json call = CallJson(event.sequence, std::move(piece.text));
           call.erase("index");
           choice.calls.push_back(std::move(call));
           break;
         }
+        case ChatPiece::Kind::kArguments:
+          choice.calls.back()["function"]["arguments"].get_ref<std::string&>() += piece.text;
+          break;
         case ChatPiece::Kind::kContent:
           choice.has_content = true;
           choice.content += piece.text;

@@ -1,4 +1,7 @@
 // Responses of /v1/completions.
+#include <iterator>
+#include <utility>
+
 #include "server/formatter.h"
 #include "server/formatter_parts.h"
 
@@ -14,23 +17,26 @@ struct Choice {
   bool echoed = false;
 };
 
-int64_t Characters(std::string_view text) {
-  int64_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80 ? 1 : 0;
-  return count;
-}
-
 class CompletionFormatter : public Formatter {
  public:
   CompletionFormatter(const Call& call, const ServedModel& model)
-      : call_(call), model_(model), usage_(call), choices_(call.sequences()) {}
+      : call_(call),
+        model_(model),
+        usage_(call),
+        choices_(call.sequences()),
+        scores_(call.prompt_tokens.size()) {}
 
   void OnPrefill(const PrefillEvent& event, std::string& out) override {
     Json json = Head();
     json["choices"] = Json::array();
     json["prompt_progress"] = ProgressJson(event);
     json["prompt_progress"]["index"] = event.sequence;
+    usage_.AddTo(call_, json);
     AppendEvent(json, out);
+  }
+
+  void OnScore(const ScoreEvent& event) override {
+    scores_[event.sequence / call_.choices()].push_back(event.token);
   }
 
   void OnToken(TokenEvent event, std::string& out) override {
@@ -41,24 +47,27 @@ class CompletionFormatter : public Formatter {
       choice.finish = event.finish;
     }
     std::string text = std::move(event.text);
-    if (call_.echo && !choice.echoed) {
-      choice.echoed = true;
-      text.insert(0, call_.echo_text[event.sequence / call_.choices()]);
+    std::vector<engine::TokenOutput> tokens;
+    bool from_start = false;
+    if (call_.echo && !std::exchange(choice.echoed, true)) {
+      const size_t prompt = event.sequence / call_.choices();
+      text.insert(0, call_.echo_text[prompt]);
+      from_start = !call_.scored_prompts.empty();
+      if (from_start) tokens = EchoedTokens(prompt);
     }
+    if (call_.logprobs && event.token && event.in_text) tokens.push_back(std::move(*event.token));
     if (!call_.stream) {
       choice.text += text;
-      if (call_.logprobs && event.token && event.in_text)
-        choice.tokens.push_back(std::move(*event.token));
+      std::move(tokens.begin(), tokens.end(), std::back_inserter(choice.tokens));
       return;
     }
-    const bool has_logprobs = call_.logprobs && event.token && event.in_text;
-    if (text.empty() && !event.finish && !has_logprobs) return;
+    if (text.empty() && !event.finish && tokens.empty()) return;
     Json entry = {{"index", event.sequence}, {"text", std::move(text)}, {"logprobs", nullptr}};
-    if (has_logprobs) entry["logprobs"] = Logprobs({*event.token}, choice);
+    if (!tokens.empty()) entry["logprobs"] = Logprobs(tokens, from_start, choice);
     AddFinish(event.finish, entry);
     Json json = Head();
     json["choices"] = Json::array({std::move(entry)});
-    if (call_.continuous_usage) json["usage"] = usage_.ToJson();
+    usage_.AddTo(call_, json);
     AppendEvent(json, out);
   }
 
@@ -78,7 +87,8 @@ class CompletionFormatter : public Formatter {
     for (size_t i = 0; i < choices_.size(); ++i) {
       Choice& choice = choices_[i];
       Json entry = {{"index", i}, {"text", std::move(choice.text)}, {"logprobs", nullptr}};
-      if (call_.logprobs) entry["logprobs"] = Logprobs(choice.tokens, choice);
+      if (call_.logprobs)
+        entry["logprobs"] = Logprobs(choice.tokens, !call_.scored_prompts.empty(), choice);
       AddFinish(choice.finish, entry);
       json["choices"].push_back(std::move(entry));
     }
@@ -101,21 +111,34 @@ class CompletionFormatter : public Formatter {
     entry["matched_stop"] = MatchedStop(*finish);
   }
 
-  Json Logprobs(const std::vector<engine::TokenOutput>& tokens, Choice& choice) const {
+  // A prompt's tokens, of which the first has no log-probability.
+  std::vector<engine::TokenOutput> EchoedTokens(size_t prompt) const {
+    std::vector<engine::TokenOutput> tokens = {{.token = call_.scored_prompts[prompt][0]}};
+    tokens.insert(tokens.end(), scores_[prompt].begin(), scores_[prompt].end());
+    return tokens;
+  }
+
+  // `from_start`: the first one is a prompt's first.
+  Json Logprobs(const std::vector<engine::TokenOutput>& tokens, bool from_start,
+                Choice& choice) const {
     Json names = Json::array();
     Json logprobs = Json::array();
     Json top = Json::array();
     Json offsets = Json::array();
     for (const engine::TokenOutput& token : tokens) {
-      std::string name = TokenName(model_.tokenizer, token.token);
       offsets.push_back(choice.offset);
-      choice.offset += Characters(name);
+      choice.offset += TokenCharacters(model_.tokenizer, token.token);
+      names.push_back(TokenName(model_.tokenizer, token.token));
+      if (std::exchange(from_start, false)) {
+        logprobs.push_back(nullptr);
+        top.push_back(nullptr);
+        continue;
+      }
       logprobs.push_back(FiniteLogprob(token.logprob));
       Json best = Json::object();
       for (const auto& [id, logprob] : token.top_logprobs)
         best[TokenName(model_.tokenizer, id)] = FiniteLogprob(logprob);
       top.push_back(std::move(best));
-      names.push_back(std::move(name));
     }
     return {{"tokens", std::move(names)},
             {"token_logprobs", std::move(logprobs)},
@@ -127,6 +150,7 @@ class CompletionFormatter : public Formatter {
   const ServedModel& model_;
   Usage usage_;
   std::vector<Choice> choices_;
+  std::vector<std::vector<engine::TokenOutput>> scores_;  // of prompts
 };
 
 }  // namespace

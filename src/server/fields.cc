@@ -6,19 +6,38 @@
 
 namespace longspan::server {
 
+namespace {
+
+thread_local FieldsWatch* watch = nullptr;
+
+}  // namespace
+
+FieldsWatch::FieldsWatch() { watch = this; }
+FieldsWatch::~FieldsWatch() { watch = nullptr; }
+
 const Json* Fields::Find(const char* name) const {
+  if (watch != nullptr) watch->members_.emplace(path_ + name, false);
   const auto found = object_.find(name);
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-void Fields::Fail(const char* name, const std::string& what) {
+void Fields::Fail(const char* name, const std::string& what, const char* code) {
   if (!status_.ok()) return;
   param_ = path_ + name;
+  code_ = code;
   status_ = base::InvalidArgument("'{}' {}", param_, what);
 }
 
 void Fields::WrongType(const char* name, const char* wanted) {
-  Fail(name, fmt::format("must be {}, not a JSON {}", wanted, Find(name)->type_name()));
+  Fail(name, fmt::format("must be {}, not a JSON {}", wanted, Find(name)->type_name()),
+       "invalid_type");
+}
+
+void Fields::Adopt(const Fields& part) {
+  if (!status_.ok() || part.status_.ok()) return;
+  status_ = part.status_;
+  param_ = part.param_;
+  code_ = part.code_;
 }
 
 void Fields::Read(const char* name, bool& value) {
@@ -95,7 +114,7 @@ void Fields::Read(const char* name, std::vector<std::string>& value) {
   }
   if (!member->is_array()) return WrongType(name, "a string or an array of strings");
   for (const Json& entry : *member) {
-    if (!entry.is_string()) return Fail(name, "must hold strings only");
+    if (!entry.is_string()) return Fail(name, "must hold strings only", "invalid_type");
     value.push_back(entry.get<std::string>());
   }
 }
@@ -110,18 +129,23 @@ void Fields::Read(const char* name, std::vector<int32_t>& value) {
     return;
   }
   auto ids = member->is_array() ? TokenIds(*member) : std::nullopt;
-  if (!ids) return Fail(name, "must be an array of token ids");
+  if (!ids) return Fail(name, "must be an array of token ids", "invalid_type");
   value = std::move(*ids);
 }
 
-void Fields::Refuse(const char* name, const Json& neutral) {
+void Fields::Refuse(const char* name, const char* neutral) {
+  if (watch != nullptr) watch->members_.emplace(path_ + name, true);
   const Json* member = Find(name);
-  if (member == nullptr || *member == neutral) return;
+  if (member == nullptr) return;
   // An empty list or object asks for nothing.
   if ((member->is_array() || member->is_object()) && member->empty()) return;
-  Fail(name, neutral.is_null()
-                 ? "is not supported: leave it out"
-                 : fmt::format("is not supported: leave it out, or give {}", Dump(neutral)));
+  const auto harmless = ParseJson(neutral);
+  if (harmless.ok() && *member == *harmless) return;
+  Fail(name,
+       std::string_view(neutral) == "null"
+           ? "is not supported: leave it out"
+           : fmt::format("is not supported: leave it out, or give {}", neutral),
+       "unsupported_parameter");
 }
 
 std::optional<std::vector<int32_t>> TokenIds(const Json& array) {

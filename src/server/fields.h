@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,14 +36,18 @@ class Fields {
   void Read(const char* name, std::vector<int32_t>& value);
 
   // Refuses a member that would change the result and is not supported, by its name: anything but
-  // null and `neutral`.
-  void Refuse(const char* name, const Json& neutral = nullptr);
+  // null, what is empty, and `neutral` (JSON).
+  void Refuse(const char* name, const char* neutral = "null");
   // An error of a member's value: "'NAME' ...".
-  void Fail(const char* name, const std::string& what);
+  void Fail(const char* name, const std::string& what, const char* code = "invalid_value");
+  // The error of a part of this object, if there is one.
+  void Adopt(const Fields& part);
 
   const base::Status& status() const { return status_; }
   // The member that the error is about.
   const std::string& param() const { return param_; }
+  // Its kind: invalid_type, invalid_value, unsupported_parameter.
+  const char* code() const { return code_; }
 
  private:
   void WrongType(const char* name, const char* wanted);
@@ -52,6 +57,24 @@ class Fields {
   std::string path_;
   base::Status status_;
   std::string param_;
+  const char* code_ = "";
+};
+
+// While one lives, it is told what the Fields of its thread are asked for: tests compare that with
+// the description of the endpoints. One at a time in a thread.
+class FieldsWatch {
+ public:
+  FieldsWatch();
+  ~FieldsWatch();
+  FieldsWatch(const FieldsWatch&) = delete;
+
+  // By the member's path: true where it is only refused.
+  const std::map<std::string, bool>& members() const { return members_; }
+
+ private:
+  friend class Fields;
+
+  std::map<std::string, bool> members_;
 };
 
 // The ids of an array; nothing where it holds anything else.

@@ -18,14 +18,16 @@ class Formatter {
   // The request was accepted; before all others.
   virtual void OnAccepted(std::string& /*out*/) {}
   virtual void OnPrefill(const PrefillEvent& /*event*/, std::string& /*out*/) {}
+  // A token of a prompt; before the tokens of its sequences.
+  virtual void OnScore(const ScoreEvent& /*event*/) {}
   virtual void OnToken(TokenEvent event, std::string& out) = 0;
   // All sequences have ended.
   virtual void OnEnd(std::string& /*out*/) {}
   // An error after the response has begun.
   virtual void OnError(const Json& error, std::string& out);
   virtual Json Body() = 0;
-  // What an idle stream may hear to stay alive; empty: nothing.
-  virtual std::string Comment() const { return ": waiting\n\n"; }
+  // What an idle stream hears to stay alive.
+  virtual void OnSilence(std::string& out) { out += ": waiting\n\n"; }
 };
 
 std::unique_ptr<Formatter> MakeCompletionFormatter(const Call& call, const ServedModel& model);

@@ -44,6 +44,14 @@ void Usage::OnFinish(const TokenEvent& event) {
   if (event.sequence % choices_ == 0) cached_ += event.finish->info.cached_tokens;
 }
 
+void Usage::AddTo(const Call& call, Json& event) const {
+  if (call.continuous_usage) {
+    event["usage"] = ToJson();
+  } else if (call.include_usage) {
+    event["usage"] = nullptr;
+  }
+}
+
 Json Usage::ToJson() const {
   Json json = {{"prompt_tokens", prompt_},
                {"completion_tokens", completion_},
@@ -63,8 +71,18 @@ bool IsKnown(const text::Tokenizer* tokenizer, int32_t token) {
 
 std::string TokenName(const text::Tokenizer* tokenizer, int32_t token) {
   if (!IsKnown(tokenizer, token)) return fmt::format("token_id:{}", token);
-  // Dump replaces what is no UTF-8.
-  return std::string(tokenizer->TokenBytes(token));
+  const std::string_view bytes = tokenizer->TokenBytes(token);
+  if (IsUtf8(bytes)) return std::string(bytes);
+  std::string name = "bytes:";
+  for (const char c : bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
+}
+
+int64_t TokenCharacters(const text::Tokenizer* tokenizer, int32_t token) {
+  if (!IsKnown(tokenizer, token)) return std::ssize(TokenName(tokenizer, token));
+  const std::string_view bytes = tokenizer->TokenBytes(token);
+  return std::count_if(bytes.begin(), bytes.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
 Json TokenBytesJson(const text::Tokenizer* tokenizer, int32_t token) {

@@ -28,6 +28,8 @@ class Usage {
   // OpenAI's usage object.
   Json ToJson() const;
   void AddReasoning(int64_t tokens) { reasoning_ += tokens; }
+  // Of an event of a stream: what has been counted if every event has it, null if the last has.
+  void AddTo(const Call& call, Json& event) const;
 
  private:
   size_t choices_;
@@ -37,9 +39,11 @@ class Usage {
   int64_t reasoning_ = 0;
 };
 
-// The token as a text, and as bytes. Ids without a tokenizer or outside its vocabulary are
-// "token_id:N".
+// The token as a text, and as bytes. As OpenAI writes them, tokens that are no whole characters are
+// "bytes:\xe2\x82"; ids without a tokenizer or outside its vocabulary are "token_id:N".
 std::string TokenName(const text::Tokenizer* tokenizer, int32_t token);
+// Characters that begin in the token.
+int64_t TokenCharacters(const text::Tokenizer* tokenizer, int32_t token);
 Json TokenBytesJson(const text::Tokenizer* tokenizer, int32_t token);
 
 // The event's stop string or token, or null.

@@ -1,9 +1,35 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <utility>
 
 namespace longspan::server {
+namespace {
+
+// The likeliest tokens, best first, of a row of logits.
+std::vector<std::pair<int32_t, float>> TopLogprobs(const std::vector<float>& logits, int count) {
+  std::vector<std::pair<int32_t, float>> top;
+  if (logits.empty() || count <= 0) return top;
+  const float best = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - best));
+  const auto normaliser = static_cast<float>(best + std::log(sum));
+  std::vector<int32_t> order(logits.size());
+  std::iota(order.begin(), order.end(), 0);
+  const auto middle = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
+  std::partial_sort(order.begin(), middle, order.end(), [&](int32_t a, int32_t b) {
+    const float left = logits[static_cast<size_t>(a)];
+    const float right = logits[static_cast<size_t>(b)];
+    return left != right ? left > right : a < b;
+  });
+  for (auto token = order.begin(); token != middle; ++token)
+    top.emplace_back(*token, logits[static_cast<size_t>(*token)] - normaliser);
+  return top;
+}
+
+}  // namespace
 
 std::shared_ptr<Generation> Generation::Create(GenerationContext context, GenerationRequest request,
                                                std::function<void()> wake) {
@@ -106,16 +132,30 @@ base::Status Generation::Submit(engine::Engine& engine, size_t sequence) {
   // The last choice has no other to leave the tokens to.
   request.prompt = choice + 1 == choices ? std::move(prompt) : prompt;
   request.sampling.seed += choice;
+  std::vector<int32_t> scored;
+  if (request_.scored_from && choice == 0) {
+    AskForScores(request);
+    scored = request.prompt;
+  }
   LONGSPAN_ASSIGN_OR_RETURN(const plan::SequenceId id, engine.Submit(std::move(request), this));
   Stream stream{.sequence = sequence,
                 .detokenizer = {},
                 .stop = text::StopMatcher(request_.stop),
                 .prompt_tokens = prompt_tokens,
+                .prompt = std::move(scored),
                 .clock = {}};
   if (context_.tokenizer != nullptr)
     stream.detokenizer.emplace(*context_.tokenizer, request_.skip_special);
   streams_.emplace(id, std::move(stream));
   return base::OkStatus();
+}
+
+void Generation::AskForScores(engine::Request& request) const {
+  const auto tokens = static_cast<int64_t>(request.prompt.size());
+  // A row tells of the token behind it.
+  for (int64_t token = *request_.scored_from; token < tokens; ++token)
+    request.score_positions.push_back(token - 1);
+  request.return_logits = request.sampling.top_logprobs > 0;
 }
 
 void Generation::Fail(engine::Engine& engine, base::Status status) {
@@ -178,10 +218,21 @@ void Generation::OnPrefill(plan::SequenceId id, int64_t done, int64_t total) {
                     .seconds_left = done == total ? 0 : stream.clock.SecondsLeft(total)});
 }
 
+void Generation::OnScore(plan::SequenceId id, engine::ScoreOutput score) {
+  const Stream& stream = streams_.at(id);
+  Push(ScoreEvent{
+      .sequence = stream.sequence,
+      .token = {.token = stream.prompt[static_cast<size_t>(score.position) + 1],
+                .logprob = score.next_logprob,
+                .top_logprobs = TopLogprobs(score.logits, request_.common.sampling.top_logprobs)}});
+}
+
 bool Generation::OnToken(plan::SequenceId id, const engine::TokenOutput& token) {
   Stream& stream = streams_.at(id);
   ++stream.tokens;
-  TokenEvent event{.sequence = stream.sequence, .token = token};
+  if (stream.tokens == 1) stream.cached_tokens = engine_->CachedTokens(id);
+  TokenEvent event{
+      .sequence = stream.sequence, .token = token, .cached_tokens = stream.cached_tokens};
   const bool stops = IsStopToken(token.token);
   if (stops) stream.stop_token = token.token;
   event.in_text = !stops || request_.keep_stop;
@@ -197,7 +248,7 @@ void Generation::OnFinish(plan::SequenceId id, engine::FinishReason reason,
   const auto found = streams_.find(id);
   Stream stream = std::move(found->second);
   streams_.erase(found);
-  TokenEvent event{.sequence = stream.sequence};
+  TokenEvent event{.sequence = stream.sequence, .cached_tokens = info.cached_tokens};
   if (stream.detokenizer && !stream.stop.matched()) {
     event.text = stream.stop.Append(stream.detokenizer->Finish());
     event.text += stream.stop.Finish();

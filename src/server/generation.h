@@ -29,6 +29,9 @@ struct GenerationRequest {
   bool skip_special = true;  // tokens like <|im_end|> are not text
   bool keep_stop = false;    // what ended the text, string or token, is part of it
   bool progress = false;     // PrefillEvents are wanted
+  // The first token of prompts, at least 1, whose log-probability is wanted; with as many others as
+  // common.sampling.top_logprobs. None: no ScoreEvents.
+  std::optional<int64_t> scored_from;
 
   size_t sequences() const { return prompts.size() * static_cast<size_t>(choices); }
 };
@@ -74,7 +77,14 @@ struct TokenEvent {
   std::string text;  // that has become certain
   std::optional<engine::TokenOutput> token;
   std::optional<Finish> finish;
-  bool in_text = true;  // false for the token that ended it
+  bool in_text = true;        // false for the token that ended it
+  int64_t cached_tokens = 0;  // of the prompt
+};
+
+// What the model thinks of a token of the prompt; once for all choices, in order.
+struct ScoreEvent {
+  size_t sequence = 0;
+  engine::TokenOutput token;
 };
 
 // The engine refuses; nothing follows.
@@ -82,7 +92,8 @@ struct FailedEvent {
   base::Status status;
 };
 
-using GenerationEvent = std::variant<AcceptedEvent, PrefillEvent, TokenEvent, FailedEvent>;
+using GenerationEvent =
+    std::variant<AcceptedEvent, PrefillEvent, ScoreEvent, TokenEvent, FailedEvent>;
 
 // Takes part in it: the engine's thread, which makes the events, and one other, which drains them.
 class Generation : public engine::OutputSink, public std::enable_shared_from_this<Generation> {
@@ -103,6 +114,7 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
   size_t sequences() const { return sequences_; }
 
   void OnPrefill(plan::SequenceId id, int64_t done, int64_t total) override;
+  void OnScore(plan::SequenceId id, engine::ScoreOutput score) override;
   bool OnToken(plan::SequenceId id, const engine::TokenOutput& token) override;
   void OnFinish(plan::SequenceId id, engine::FinishReason reason,
                 const engine::FinishInfo& info) override;
@@ -115,6 +127,8 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
     text::StopMatcher stop;
     int64_t prompt_tokens = 0;
     int64_t tokens = 0;
+    int64_t cached_tokens = 0;
+    std::vector<int32_t> prompt;  // where its tokens are scored
     std::optional<int32_t> stop_token;
     PrefillClock clock;
     int64_t prefilled = 0;  // tokens, as of the last report
@@ -127,6 +141,8 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
   void SubmitFirst(engine::Engine& engine);
   void SubmitOthers(engine::Engine& engine, size_t prompt);
   base::Status Submit(engine::Engine& engine, size_t sequence);
+  // The rows of a prompt to score, and whether they are to come with all logits.
+  void AskForScores(engine::Request& request) const;
   void Fail(engine::Engine& engine, base::Status status);
   void AbortAll(engine::Engine& engine);
   // Of a report of OnPrefill; returns the seconds since the submission.

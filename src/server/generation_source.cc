@@ -31,7 +31,10 @@ void GenerationSource::End() {
 }
 
 void GenerationSource::OnSilence(ResponseWriter& writer) {
-  if (begun_ && !ended_) writer.Write(options_.formatter->Comment());
+  if (!begun_ || ended_) return;
+  std::string sign_of_life;
+  options_.formatter->OnSilence(sign_of_life);
+  writer.Write(sign_of_life);
 }
 
 void GenerationSource::Pull(ResponseWriter& writer) {
@@ -63,6 +66,8 @@ void GenerationSource::Take(GenerationEvent event, ResponseWriter& writer) {
     options_.formatter->OnAccepted(out_);
   } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
     if (options_.stream) options_.formatter->OnPrefill(*prefill, out_);
+  } else if (const auto* score = std::get_if<ScoreEvent>(&event)) {
+    options_.formatter->OnScore(*score);
   } else if (auto* token = std::get_if<TokenEvent>(&event)) {
     TakeToken(std::move(*token));
   } else if (const auto* failed = std::get_if<FailedEvent>(&event)) {

@@ -78,6 +78,8 @@ base::Result<Json> ParseJson(std::string_view text) {
   return ToJson(document);
 }
 
+bool IsUtf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
+
 std::string Dump(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -18,6 +18,8 @@ using Json = nlohmann::ordered_json;
 // one counts.
 base::Result<Json> ParseJson(std::string_view text);
 
+bool IsUtf8(std::string_view text);
+
 // Compact; bytes that are no UTF-8 become U+FFFD.
 std::string Dump(const Json& json);
 

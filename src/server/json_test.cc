@@ -83,7 +83,7 @@ TEST(FieldsTest, TheFirstErrorIsToldByName) {
 TEST(FieldsTest, RefusesWhatWouldHaveAnEffect) {
   const Json json = {{"store", false}, {"schema", {{"type", "object"}}}, {"list", Json::array()}};
   Fields fields(json);
-  fields.Refuse("store", false);
+  fields.Refuse("store", "false");
   fields.Refuse("list");
   fields.Refuse("missing");
   EXPECT_TRUE(fields.status().ok());

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "server/call_parts.h"
+#include "server/refused_fields.h"
 
 namespace longspan::server {
 namespace {
@@ -14,6 +15,7 @@ void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
   spec::SamplingSpec& sampling = generation.common.sampling;
   max_tokens = kDefaultTokens;
   fields.Read("max_new_tokens", max_tokens);
+  CheckMaxTokens("max_new_tokens", max_tokens, fields);
   fields.Read("temperature", sampling.temperature);
   fields.Read("top_p", sampling.top_p);
   fields.Read("top_k", sampling.top_k);
@@ -34,10 +36,8 @@ void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
   fields.Read("skip_special_tokens", generation.skip_special);
   fields.Read("no_stop_trim", generation.keep_stop);
   ReadLogitBias(fields, model, call);
-  for (const char* name : {"json_schema", "regex", "ebnf", "structural_tag", "custom_params",
-                           "stop_regex", "thinking_budget"})
-    fields.Refuse(name);
-  fields.Refuse("min_new_tokens", 0);
+  CheckSamplingMembers(sampling, fields);
+  RefuseAll(RefusedOfSamplingParams(), fields);
 }
 
 std::optional<CallError> ReadTexts(const Json& text, const ServedModel& model, Call& call) {
@@ -45,7 +45,8 @@ std::optional<CallError> ReadTexts(const Json& text, const ServedModel& model, C
   call.is_batch = true;
   for (const Json& entry : text) {
     if (!entry.is_string())
-      return CallError{base::InvalidArgument("'text' must hold strings only"), "text", {}};
+      return CallError{base::InvalidArgument("'text' must hold strings only"), "text",
+                       "invalid_type"};
     if (auto error = AddPrompt(entry.get_ref<const std::string&>(), true, model, call))
       return error;
   }
@@ -62,8 +63,7 @@ std::optional<CallError> ReadIds(const Json& ids, Call& call) {
     if (!list)
       return CallError{base::InvalidArgument(
                            "'input_ids' must be an array of token ids, or an array of such arrays"),
-                       "input_ids",
-                       {}};
+                       "input_ids", "invalid_type"};
     call.generation.prompts.push_back(std::move(*list));
   }
   return std::nullopt;
@@ -80,8 +80,7 @@ std::optional<CallError> ReadNativeCall(const Json& request, const ServedModel& 
   if (params != nullptr && !params->is_object())
     return CallError{base::InvalidArgument("'sampling_params' must be an object: one for all of a "
                                            "batch"),
-                     "sampling_params",
-                     {}};
+                     "sampling_params", "invalid_type"};
   Fields sampling(params == nullptr ? kNone : *params, "sampling_params.");
   ReadSamplingParams(sampling, model, call, max_tokens);
   if (auto error = ErrorOf(sampling)) return error;
@@ -94,29 +93,25 @@ std::optional<CallError> ReadNativeCall(const Json& request, const ServedModel& 
   fields.Read("rid", call.id);
   int top_logprobs = 0;
   fields.Read("top_logprobs_num", top_logprobs);
+  if (top_logprobs < 0 || top_logprobs > 1000) fields.Fail("top_logprobs_num", "must be 0 to 1000");
   if (call.logprobs) call.generation.common.sampling.top_logprobs = top_logprobs;
   int64_t logprob_start = -1;
   fields.Read("logprob_start_len", logprob_start);
-  if (call.logprobs && logprob_start != -1)
-    fields.Fail("logprob_start_len", "is not supported: only the output has log-probabilities");
-  for (const char* name : {"input_embeds", "image_data", "audio_data", "video_data", "lora_path",
-                           "session_params", "token_ids_logprob", "custom_logit_processor",
-                           "bootstrap_host", "bootstrap_room", "return_prompt_token_ids"})
-    fields.Refuse(name);
-  for (const char* name : {"return_hidden_states", "return_routed_experts", "background"})
-    fields.Refuse(name, false);
-  if (auto error = ErrorOf(fields)) return error;
-
+  if (logprob_start < -1) fields.Fail("logprob_start_len", "must be -1 (none) or more");
+  RefuseAll(RefusedOfGenerate(), fields);
   const Json* text = fields.Find("text");
   const Json* ids = fields.Find("input_ids");
+  if (auto error = ErrorOf(fields)) return error;
   call.prompt_member = text != nullptr ? "text" : "input_ids";
   if ((text == nullptr) == (ids == nullptr))
-    return CallError{base::InvalidArgument("give either 'text' or 'input_ids'"), "text", {}};
+    return CallError{base::InvalidArgument("give either 'text' or 'input_ids'"), "text",
+                     "missing_required_parameter"};
   if (text != nullptr && !text->is_string() && !text->is_array())
-    return CallError{
-        base::InvalidArgument("'text' must be a string or an array of strings"), "text", {}};
+    return CallError{base::InvalidArgument("'text' must be a string or an array of strings"),
+                     "text", "invalid_type"};
   if (auto error = text != nullptr ? ReadTexts(*text, model, call) : ReadIds(*ids, call))
     return error;
+  if (call.logprobs && logprob_start >= 0) ScorePrompts(logprob_start, call);
   return FinishCall(max_tokens, model, call);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/request.h"
+#include "server/tool_style.h"
 #include "spec/sampling.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -20,6 +21,7 @@ struct ServedModel {
   int64_t created = 0;                         // seconds since 1970: when it was loaded
   const text::Tokenizer* tokenizer = nullptr;  // null: requests must come as token ids
   std::optional<text::ChatTemplate> chat_template;
+  ToolStyle tool_style;  // of the template: FindToolStyle
   engine::RequestLimits limits;
   std::vector<int32_t> end_tokens;
   // What a request leaves open: of generation_config.json, else OpenAI's (temperature 1).

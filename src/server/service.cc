@@ -204,7 +204,7 @@ void Service::StartCall(const Exchanged& exchange, Call call, const CallKind& ki
   generation->Start();
 }
 
-void Service::AbortAll() {
+size_t Service::AbortAll() {
   std::vector<std::shared_ptr<Generation>> all;
   {
     const std::lock_guard lock(mutex_);
@@ -212,6 +212,7 @@ void Service::AbortAll() {
       if (auto living = generation.lock()) all.push_back(std::move(living));
   }
   for (const auto& generation : all) generation->Abort();
+  return all.size();
 }
 
 }  // namespace longspan::server

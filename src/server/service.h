@@ -41,8 +41,8 @@ class Service : public HttpHandler {
   void SetModel(const ServedModel& model) { model_.store(&model); }
   // From now on requests that would generate are refused.
   void BeginDrain() { draining_.store(true); }
-  // Ends all generations, which are told so.
-  void AbortAll();
+  // Ends all generations, which are told so; how many.
+  size_t AbortAll();
 
   std::optional<HttpResponse> CheckHead(const HttpRequest& head) override;
   void Handle(std::shared_ptr<Exchange> exchange) override;

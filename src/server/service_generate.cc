@@ -1,11 +1,15 @@
 // The endpoints that generate.
 #include "server/api_error.h"
+#include "server/call_parts.h"
+#include "server/fields.h"
 #include "server/service.h"
 
 namespace longspan::server {
 namespace {
 
 constexpr std::chrono::seconds kHealthTime{20};
+
+HttpResponse Healthy() { return {.status = 200, .content_type = "text/plain; charset=utf-8"}; }
 
 // Answers 200 with the first token.
 class HealthSource : public ResponseSource {
@@ -18,7 +22,7 @@ class HealthSource : public ResponseSource {
       const auto* failed = std::get_if<FailedEvent>(&event);
       if (failed != nullptr) return writer.Respond(ErrorResponse(503, failed->status.message()));
       const auto* token = std::get_if<TokenEvent>(&event);
-      if (token != nullptr && token->finish) return writer.Respond({.status = 200});
+      if (token != nullptr && token->finish) return writer.Respond(Healthy());
     }
   }
   void OnGone() override { generation_->Cancel(); }
@@ -58,7 +62,7 @@ void Service::HealthGenerate(const Exchanged& exchange) {
     if (living == nullptr) return;
     const bool has_moved = loop_.turns() > turns;
     living->Respond(has_moved
-                        ? HttpResponse{.status = 200}
+                        ? Healthy()
                         : ErrorResponse(503, fmt::format("the engine has done nothing for {} s",
                                                          kHealthTime.count())));
   });
@@ -66,23 +70,31 @@ void Service::HealthGenerate(const Exchanged& exchange) {
 
 void Service::AbortRequest(const Exchanged& exchange) {
   OnPool(exchange, [this](const Exchanged& parsed, const Json& request) {
-    const bool all = request.contains("abort_all") && request["abort_all"] == true;
-    if (all) {
-      AbortAll();
-      return parsed->Respond({.status = 200});
-    }
-    if (!request.contains("rid") || !request["rid"].is_string())
+    bool all = false;
+    std::string id;
+    Fields fields(request);
+    fields.Read("abort_all", all);
+    fields.Read("rid", id);
+    if (const auto error = ErrorOf(fields))
       return parsed->Respond(
-          ErrorResponse(400, "give the 'rid' of a request, or \"abort_all\": true", "rid"));
+          ErrorResponse(400, error->status.message(), error->param, error->code));
+    const auto respond = [&](size_t aborted) {
+      parsed->Respond({.status = 200, .body = Dump({{"aborted", aborted}})});
+    };
+    if (all) return respond(AbortAll());
+    if (id.empty())
+      return parsed->Respond(ErrorResponse(400,
+                                           "give the 'rid' of a request, or \"abort_all\": true",
+                                           "rid", "missing_required_parameter"));
     std::vector<std::shared_ptr<Generation>> wanted;
     {
       const std::lock_guard lock(mutex_);
-      const auto [begin, end] = running_.equal_range(request["rid"].get<std::string>());
+      const auto [begin, end] = running_.equal_range(id);
       for (auto entry = begin; entry != end; ++entry)
         if (auto living = entry->second.lock()) wanted.push_back(std::move(living));
     }
     for (const auto& generation : wanted) generation->Abort();
-    parsed->Respond({.status = 200});
+    respond(wanted.size());
   });
 }
 

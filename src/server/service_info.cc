@@ -2,6 +2,7 @@
 #include "server/api_error.h"
 #include "server/call_parts.h"
 #include "server/fields.h"
+#include "server/formatter_parts.h"
 #include "server/openapi.h"
 #include "server/service.h"
 
@@ -20,14 +21,49 @@ Json ModelJson(const ServedModel& model) {
           {"max_model_len", model.limits.context_length}};
 }
 
-// A conversation as the model sees it.
+// A conversation as the model sees it; however long.
 std::optional<CallError> TokenizeChat(const Json& request, const ServedModel& model,
                                       std::vector<int32_t>& ids) {
-  Json chat = request;
-  chat["max_tokens"] = 0;
   Call call;
-  if (auto error = ReadChatCall(chat, model, call)) return error;
+  std::optional<int64_t> max_tokens;
+  if (auto error = ReadChatPrompt(request, model, call, max_tokens)) return error;
   ids = std::move(call.generation.prompts[0]);
+  return std::nullopt;
+}
+
+// The tokens' texts.
+Json TokenTexts(const text::Tokenizer& tokenizer, const Json& ids) {
+  Json texts = Json::array();
+  for (const Json& id : ids)
+    texts.push_back(id.is_array() ? TokenTexts(tokenizer, id)
+                                  : Json(TokenName(&tokenizer, id.get<int32_t>())));
+  return texts;
+}
+
+// A text, or several.
+std::optional<CallError> TokenizeTexts(const Json& prompt, bool add_special,
+                                       const text::Tokenizer& tokenizer, Json& tokens,
+                                       Json& count) {
+  if (prompt.is_array()) {
+    tokens = count = Json::array();
+    for (const Json& entry : prompt) {
+      if (entry.is_array()) break;
+      Json entry_tokens;
+      Json entry_count;
+      if (auto error = TokenizeTexts(entry, add_special, tokenizer, entry_tokens, entry_count))
+        return error;
+      tokens.push_back(std::move(entry_tokens));
+      count.push_back(std::move(entry_count));
+    }
+    if (tokens.size() == prompt.size()) return std::nullopt;
+  }
+  if (!prompt.is_string())
+    return CallError{base::InvalidArgument("'prompt' must be a string or an array of strings"),
+                     "prompt", "invalid_type"};
+  auto ids = tokenizer.Encode(prompt.get_ref<const std::string&>(), {.add_special = add_special});
+  if (!ids.ok()) return CallError{ids.status(), "prompt", "invalid_value"};
+  count = ids->size();
+  tokens = std::move(*ids);
   return std::nullopt;
 }
 
@@ -39,7 +75,8 @@ void Service::Models(const Exchanged& exchange) {
     return exchange->Respond(
         JsonResponse({{"object", "list"}, {"data", Json::array({ModelJson(model())})}}));
   const std::string name = path.substr(std::string_view("/v1/models/").size());
-  if (name != model().name)
+  // Some clients write the slashes of names as %2F.
+  if (name != model().name && QueryValue("name=" + name, "name") != model().name)
     return exchange->Respond(ErrorResponse(
         404, fmt::format("there is no model '{}': this server has '{}'", name, model().name),
         "model", "model_not_found"));
@@ -56,45 +93,33 @@ void Service::Tokenize(const Exchanged& exchange) {
     if (served.tokenizer == nullptr)
       return parsed->Respond(ErrorResponse(400, "the model has no tokenizer"));
     bool add_special = true;
+    bool with_texts = false;
     Fields fields(request);
     fields.Read("add_special_tokens", add_special);
+    fields.Read("return_token_strs", with_texts);
     if (const auto error = ErrorOf(fields)) return refuse(*error);
     const Json* prompt = fields.Find("prompt");
     if (prompt == nullptr) prompt = fields.Find("text");
     Json tokens;
     Json count;
-    if (prompt == nullptr && fields.Find("messages") != nullptr) {
+    std::optional<CallError> error;
+    if (prompt != nullptr) {
+      error = TokenizeTexts(*prompt, add_special, *served.tokenizer, tokens, count);
+    } else if (fields.Find("messages") != nullptr) {
       std::vector<int32_t> ids;
-      if (const auto error = TokenizeChat(request, served, ids)) return refuse(*error);
+      error = TokenizeChat(request, served, ids);
       count = ids.size();
       tokens = std::move(ids);
-    } else if (prompt != nullptr && prompt->is_string()) {
-      auto ids = served.tokenizer->Encode(prompt->get_ref<const std::string&>(),
-                                          {.add_special = add_special});
-      if (!ids.ok()) return refuse({ids.status(), "prompt", {}});
-      count = ids->size();
-      tokens = std::move(*ids);
-    } else if (prompt != nullptr && prompt->is_array()) {
-      tokens = Json::array();
-      count = Json::array();
-      for (const Json& entry : *prompt) {
-        if (!entry.is_string())
-          return refuse({base::InvalidArgument("'prompt' must hold strings only"), "prompt", {}});
-        auto ids = served.tokenizer->Encode(entry.get_ref<const std::string&>(),
-                                            {.add_special = add_special});
-        if (!ids.ok()) return refuse({ids.status(), "prompt", {}});
-        count.push_back(ids->size());
-        tokens.push_back(std::move(*ids));
-      }
     } else {
-      return refuse({base::InvalidArgument("give 'prompt', a string or an array of strings, or "
-                                           "'messages'"),
-                     "prompt",
-                     {}});
+      error = CallError{base::InvalidArgument("give 'prompt', a string or an array of strings, or "
+                                              "'messages'"),
+                        "prompt", "missing_required_parameter"};
     }
-    parsed->Respond(JsonResponse({{"tokens", std::move(tokens)},
-                                  {"count", std::move(count)},
-                                  {"max_model_len", served.limits.context_length}}));
+    if (error) return refuse(*error);
+    Json json = {{"count", std::move(count)}, {"max_model_len", served.limits.context_length}};
+    if (with_texts) json["token_strs"] = TokenTexts(*served.tokenizer, tokens);
+    json["tokens"] = std::move(tokens);
+    parsed->Respond(JsonResponse(json));
   });
 }
 
@@ -102,7 +127,7 @@ void Service::Detokenize(const Exchanged& exchange) {
   OnPool(exchange, [this](const Exchanged& parsed, const Json& request) {
     const text::Tokenizer* tokenizer = model().tokenizer;
     const auto refuse = [&](const std::string& message) {
-      parsed->Respond(ErrorResponse(400, message, "tokens"));
+      parsed->Respond(ErrorResponse(400, message, "tokens", "invalid_value"));
     };
     if (tokenizer == nullptr) return refuse("the model has no tokenizer");
     bool skip_special = true;
@@ -147,7 +172,9 @@ void Service::ServerInfo(const Exchanged& exchange) {
   json["context_length"] = model().limits.context_length;
   const double active = static_cast<double>(engine.counters.active) * 1e-9;
   json["internal_states"] =
-      Json::array({{{"running_requests", engine.running},
+      Json::array({{{"effective_max_running_requests_per_dp",
+                     options_.arguments.value("max_running_requests", int64_t{0})},
+                    {"running_requests", engine.running},
                     {"queued_requests", engine.queued},
                     {"kv_pages", engine.pages},
                     {"kv_pages_in_use", engine.pages_in_use},

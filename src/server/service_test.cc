@@ -91,7 +91,7 @@ TEST_F(ServiceTest, ErrorsHaveOpenAisShape) {
   EXPECT_EQ(error["message"], "too much");
   EXPECT_EQ(error["type"], "rate_limit_error");
   EXPECT_TRUE(error.contains("param"));
-  EXPECT_TRUE(error.contains("code"));
+  EXPECT_EQ(error["code"], "rate_limit_exceeded");
   EXPECT_EQ(refusal.headers[0].first, "Retry-After");
 }
 
