@@ -39,31 +39,31 @@ struct Header {
 
 // {"name": "...", "arguments" or "parameters": {, with other strings between.
 Header ScanHeader(std::string_view text) {
-  const Header kOther = {.found = Header::Found::kOther, .name = {}};
+  const auto other = [] { return Header{.found = Header::Found::kOther, .name = {}}; };
   Header header;
   size_t at = SkipSpaces(text, 0);
   const auto is = [&](char wanted) { return at < text.size() && text[at] == wanted; };
   const auto more = [&] { return at >= text.size(); };
   for (char before = '{';; before = ',') {
     if (more()) return {};
-    if (!is(before)) return kOther;
+    if (!is(before)) return other();
     at = SkipSpaces(text, at + 1);
     if (more()) return {};
-    if (!is('"')) return kOther;
+    if (!is('"')) return other();
     const auto key = TakeString(text, at);
     if (!key) return {};
     at = SkipSpaces(text, at);
     if (more()) return {};
-    if (!is(':')) return kOther;
+    if (!is(':')) return other();
     at = SkipSpaces(text, at + 1);
     if (more()) return {};
     if (*key == "arguments" || *key == "parameters") {
-      if (header.name.empty() || !is('{')) return kOther;
+      if (header.name.empty() || !is('{')) return other();
       header.found = Header::Found::kUsual;
       header.arguments = at;
       return header;
     }
-    if (!is('"')) return kOther;
+    if (!is('"')) return other();
     auto value = TakeString(text, at);
     if (!value) return {};
     if (*key == "name") header.name = std::move(*value);
