@@ -155,11 +155,11 @@ TEST_F(ServeOverheadTest, LittleIsAddedToTheFirstToken) {
 }
 
 TEST_F(ServeOverheadTest, LittleIsTakenFromTheTokenRate) {
-  constexpr int kTokens = 32;
+  constexpr int kTokens = 128;
   for (const int streams : {1, 16}) {
     std::vector<double> rates;
     std::vector<double> ratios;
-    for (int pair = 0; pair < 8; ++pair, next_ += streams) {
+    for (int pair = 0; pair < 6; ++pair, next_ += streams) {
       const auto [alone, served] = Pair(pair, streams, kTokens);
       if (pair == 0) continue;
       rates.push_back(streams * kTokens / alone.all_s);
