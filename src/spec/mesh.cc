@@ -1,6 +1,36 @@
 #include "spec/mesh.h"
 
+#include <fmt/format.h>
+
 namespace longspan::spec {
+namespace {
+
+// `count` lanes from `first` on, `stride` apart.
+std::vector<int> Lanes(int first, int count, int stride) {
+  std::vector<int> lanes;
+  for (int i = 0; i < count; ++i) lanes.push_back(first + i * stride);
+  return lanes;
+}
+
+}  // namespace
+
+std::vector<int> TensorLanes(const Mesh& mesh, int rank) {
+  return Lanes(mesh.lane_of(rank) - mesh.tp_rank_of(rank), mesh.tp, 1);
+}
+
+std::vector<int> ContextLanes(const Mesh& mesh, int rank) {
+  return Lanes(mesh.lane_of(rank) - mesh.cp_rank_of(rank) * mesh.tp, mesh.cp, mesh.tp);
+}
+
+std::vector<int> ExpertLanes(const Mesh& mesh, int rank) {
+  return Lanes(mesh.lane_of(rank) - mesh.ep_rank_of(rank), mesh.ep, 1);
+}
+
+std::string RankName(const Mesh& mesh, int rank) {
+  const int stage = mesh.stage_of(rank);
+  return mesh.stage_ranks() == 1 ? fmt::format("stage {}", stage)
+                                 : fmt::format("rank {} (stage {})", rank, stage);
+}
 
 base::Status CheckMesh(const Mesh& mesh) {
   if (mesh.pp < 1 || mesh.dp < 1 || mesh.cp < 1 || mesh.tp < 1 || mesh.ep < 1)
