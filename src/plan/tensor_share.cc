@@ -47,13 +47,18 @@ const Divided* FirstUndivided(const std::vector<Divided>& divided, int size) {
 }  // namespace
 
 spec::ModelSpec ShareOf(const spec::ModelSpec& model, int size) {
+  if (size == 1) return model;
   spec::ModelSpec share = model;
   share.vocab_size /= size;
   share.intermediate_size /= size;
   share.moe.intermediate_size /= size;
   share.attention.heads /= size;
-  share.attention.kv_heads = std::max(1, share.attention.kv_heads / size);
-  if (share.latent_attention) share.latent_attention->heads /= size;
+  if (share.latent_attention) {
+    share.latent_attention->heads /= size;
+  } else {
+    share.attention.kv_sharers = std::max(1, size / model.attention.kv_heads);
+    share.attention.kv_heads = std::max(1, model.attention.kv_heads / size);
+  }
   return share;
 }
 

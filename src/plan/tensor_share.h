@@ -15,18 +15,17 @@ struct TensorShare {
   int rank = 0;
   int size = 1;
 
-  // Something cut into `pieces` equal ones, a divisor of `size`: this rank's. Where there are fewer
-  // pieces than ranks, consecutive ranks have the same one.
+  // Of something cut into `pieces` equal ones, a divisor of `size`, this rank's. Where there are
+  // fewer pieces than ranks, consecutive ranks have the same one.
   constexpr int PieceOf(int pieces) const { return rank * pieces / size; }
-  // KV heads are cut into so many pieces: every rank has its own ones, or where there are more
-  // ranks than heads, the one head that its query heads attend to.
-  constexpr int KvPieces(const spec::AttentionSpec& attention) const {
-    return size < attention.kv_heads ? size : attention.kv_heads;
-  }
+
+  friend bool operator==(const TensorShare&, const TensorShare&) = default;
 };
 
 // The model as one rank of `size` computes it: heads, KV heads, columns and vocabulary are those of
-// its share. The same for every rank. The sizes must divide (CheckTensorShares).
+// its share. Where there are more ranks than KV heads, every rank has the one head that its query
+// heads attend to, and shares it with its neighbours (kv_sharers). The same for every rank. The
+// sizes must divide (CheckTensorShares).
 spec::ModelSpec ShareOf(const spec::ModelSpec& model, int size);
 
 // Refuses a --tp-size that does not divide the model, and names the largest one below it that does.

@@ -50,7 +50,7 @@ TEST(TensorShareTest, QueryHeadsMeetTheirKvHeads) {
         for (int rank = 0; rank < size; ++rank) {
           const TensorShare place{rank, size};
           const int first_kv =
-              place.PieceOf(place.KvPieces(model.attention)) * share.attention.kv_heads;
+              place.PieceOf(size / share.attention.kv_sharers) * share.attention.kv_heads;
           for (int head = 0; head < share.attention.heads; ++head) {
             const int global = rank * share.attention.heads + head;
             EXPECT_EQ(first_kv + head / local_group, global / group);

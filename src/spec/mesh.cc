@@ -38,10 +38,14 @@ base::Status CheckMesh(const Mesh& mesh) {
   if (mesh.stage_ranks() % mesh.ep != 0)
     return base::InvalidArgument("--ep-size {} must divide cp x tp = {}", mesh.ep,
                                  mesh.stage_ranks());
+  constexpr int kMostStageRanks = 64;  // each has a connection to every other
+  if (mesh.stage_ranks() > kMostStageRanks)
+    return base::InvalidArgument("a stage has at most {} ranks, not cp x tp = {}", kMostStageRanks,
+                                 mesh.stage_ranks());
   if (mesh.cp != 1)
     return base::Unimplemented("context parallelism is not built yet: use --cp-size 1");
-  if (mesh.tp != 1)
-    return base::Unimplemented("tensor parallelism is not built yet: use --tp-size 1");
+  if (mesh.ep != 1)
+    return base::Unimplemented("expert parallelism is not built yet: use --ep-size 1");
   if (mesh.dp != 1) return base::Unimplemented("data parallelism is not built yet");
   return base::OkStatus();
 }
