@@ -223,13 +223,16 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
       LONGSPAN_RETURN_IF_ERROR(KernelsAndWaits(
           timer, [&] { return sampler_->Run(step, plan, residual, row_index, result); }));
       LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
-      // All ranks of the stage know them; one tells.
-      if (!config_.leads_stage()) result.rows.clear();
     }
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
   timer.Stop();
   last_end_ = result.timing.end;
+  // All ranks of the stage know them; one tells.
+  if (!config_.leads_stage()) {
+    result.rows.clear();
+    result.hidden.clear();
+  }
   std::optional<plan::StepResult> finished;
   if (prepared.loop == config_.loops() - 1) finished = std::move(result);
   return finished;
@@ -335,7 +338,6 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
 base::Status Stage::CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
                                   int depth, const tensor::ConstView& residual,
                                   plan::StepResult& result) {
-  if (!config_.leads_stage()) return base::OkStatus();
   for (size_t slot = 0; slot < plan.logits_rows.size(); ++slot) {
     if (!plan.logits_rows[slot].return_hidden) continue;
     LONGSPAN_ASSIGN_OR_RETURN(auto values,

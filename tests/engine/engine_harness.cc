@@ -20,6 +20,7 @@ class ScoreSink : public engine::OutputSink {
   }
   void OnHidden(plan::SequenceId, int32_t depth, std::vector<float> values) override {
     if (scores.hidden.size() <= static_cast<size_t>(depth)) scores.hidden.resize(depth + 1);
+    LONGSPAN_CHECK(scores.hidden[depth].empty(), "depth {} is reported twice", depth);
     scores.hidden[depth] = std::move(values);
   }
   void OnFinish(plan::SequenceId, engine::FinishReason, const engine::FinishInfo& info) override {
