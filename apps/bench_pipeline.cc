@@ -93,7 +93,7 @@ base::Result<PrefillRun> Measure(const EngineFlags& flags, const PipelineRow& ro
 
 base::Status MeasureOneRank(const PipelineFlags& flags, const PipelineRow& row, PipelineRun& run) {
   EngineFlags one_rank = flags.engine;
-  one_rank.mesh.pp = 1;
+  one_rank.mesh = {};
   one_rank.virtual_stages = 1;
   one_rank.layer_partition.clear();
   one_rank.trace_out.clear();

@@ -75,8 +75,8 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
         ->group("Parallelism");
   };
   size("--pp-size,--pipeline-parallel-size", flags.mesh.pp, "pipeline stages", "LONGSPAN_PP_SIZE");
-  size("--tp-size,--tp,--tensor-parallel-size", flags.mesh.tp, "tensor-parallel ranks of a stage",
-       "LONGSPAN_TP_SIZE");
+  size("--tp-size,--tp,--tensor-parallel-size", flags.mesh.tp,
+       "ranks of a stage that divide heads, columns and vocabulary", "LONGSPAN_TP_SIZE");
   size("--cp-size,--context-parallel-size", flags.mesh.cp, "context-parallel ranks of a stage",
        "LONGSPAN_CP_SIZE");
   size("--ep-size,--expert-parallel-size", flags.mesh.ep,
@@ -218,6 +218,10 @@ base::Status CheckNodes(const EngineFlags& flags) {
     return base::InvalidArgument(
         "--nnodes {} needs a stage for every host: give --pp-size {} or more", flags.nodes,
         flags.nodes);
+  if (flags.mesh.stage_ranks() > 1)
+    return base::Unimplemented(
+        "--tp-size {} is not built for several hosts yet: use --tp-size 1 or --nnodes 1",
+        flags.mesh.tp);
   return base::OkStatus();
 }
 

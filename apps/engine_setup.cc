@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "model/architecture.h"
 #include "model/parameters.h"
+#include "plan/tensor_share.h"
 #include "runtime/node_wire.h"
 #include "runtime/stage_group.h"
 #include "tensor/thread_pool.h"
@@ -35,6 +36,10 @@ int64_t MaxReturnedRows(int64_t vocab_size) {
 // The stages that run on this host.
 runtime::StageShare StagesHere(const EngineFlags& flags) {
   return runtime::SpreadStages(flags.mesh.pp, flags.nodes)[static_cast<size_t>(flags.node_rank)];
+}
+
+int RanksHere(const EngineFlags& flags) {
+  return StagesHere(flags).count() * flags.mesh.stage_ranks();
 }
 
 // Packing more weights than there is memory would end in the kernel killing the process.
@@ -69,6 +74,17 @@ plan::PipelineShape ShapeOf(const EngineFlags& flags) {
   return {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
 }
 
+// What a stage's ranks divide among themselves.
+base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
+                           const ops::Backend& backend) {
+  LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(model, mesh.tp));
+  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh.ep));
+  if (mesh.stage_ranks() > 1 && !backend.is_on_host())
+    return base::Unimplemented(
+        "--tp-size {} is not built for GPUs yet: use --pp-size, or --backend cpu", mesh.tp);
+  return base::OkStatus();
+}
+
 base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
                                                          const spec::ModelSpec& model) {
   if (!flags.layer_partition.empty())
@@ -81,7 +97,7 @@ base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flag
 int ChooseThreads(const EngineFlags& flags) {
   if (flags.threads > 0) return flags.threads;
   const auto cores = static_cast<int>(tensor::AllowedCores().size());
-  return std::max(1, cores / StagesHere(flags).count());
+  return std::max(1, cores / RanksHere(flags));
 }
 
 // Between neighbours of one host, where their GPUs can.
@@ -99,12 +115,15 @@ void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
 std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
                                              const engine::SchedulerOptions& scheduler) {
   std::vector<runtime::RankConfig> configs;
-  const int stages = setup.shape.ranks;
-  const auto shares = runtime::SpreadStages(stages, flags.nodes);
-  for (int stage = 0; stage < stages; ++stage) {
+  const spec::Mesh& mesh = flags.mesh;
+  const int lanes = mesh.stage_ranks();
+  const auto shares = runtime::SpreadStages(mesh.pp, flags.nodes);
+  for (int rank = 0; rank < mesh.ranks(); ++rank) {
+    const int stage = mesh.stage_of(rank);
     const auto here = std::find_if(shares.begin(), shares.end(),
                                    [&](const auto& share) { return share.Has(stage); });
-    const auto cores = tensor::CoresOfRank(stage - here->first, here->count(), setup.threads);
+    const int place = rank - here->first * lanes;  // among the ranks of its node
+    const auto cores = tensor::CoresOfRank(place, here->count() * lanes, setup.threads);
     configs.push_back({
         .model_dir = setup.model_dir.string(),
         .load_format =
@@ -113,15 +132,15 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .backend = setup.backend,
         .threads = setup.threads,
         .cores = {cores.begin(), cores.end()},
-        .device = setup.on_gpu ? flags.base_gpu_id + flags.gpu_id_step * (stage - here->first) : -1,
+        .device = setup.on_gpu ? flags.base_gpu_id + flags.gpu_id_step * place : -1,
         .compute = setup.compute,
         .kv_cache = setup.kv_cache,
         .deterministic = flags.deterministic,
         .synthetic_kv = setup.synthetic_kv,
         .node = static_cast<int32_t>(here - shares.begin()),
-        .stage = stage,
-        .stages = stages,
-        .ranges = plan::RangesOfRank(setup.stages, stages, stage),
+        .mesh = mesh,
+        .rank = rank,
+        .ranges = plan::RangesOfRank(setup.stages, mesh.pp, stage),
         .page_size = flags.page_size,
         .max_rows = scheduler.chunk_tokens + scheduler.max_running,
         .max_slices = 2 * scheduler.max_running,
@@ -135,11 +154,11 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
 }
 
 // Empty where no trace is wanted.
-std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path, int ranks) {
+std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path,
+                                                       const spec::Mesh& mesh) {
   if (path.empty()) return {};
-  return [writer = std::make_shared<TraceWriter>(path, ranks)](const engine::StepRecord& step) {
-    writer->Add(step);
-  };
+  return [writer = std::make_shared<TraceWriter>(path, mesh.ranks(), mesh.stage_ranks())](
+             const engine::StepRecord& step) { writer->Add(step); };
 }
 
 // What every GPU's memory is used for.
@@ -169,12 +188,12 @@ base::Result<RanksStarter> RankStarter(const EngineFlags& flags, const EngineSet
     const std::shared_ptr<NodeLeader> leader = std::move(listening);
     return RanksStarter([leader] { return leader->StartRanks(); });
   }
-  const plan::PipelineShape shape = setup.shape;
+  const RankLayout layout = {.mesh = flags.mesh, .loops = flags.virtual_stages};
   // What has gone wrong on a GPU ends with the process that used it.
-  const bool alone = shape.ranks == 1 && !setup.on_gpu;
+  const bool alone = flags.mesh.ranks() == 1 && !setup.on_gpu;
   const bool threads = placement == StagePlacement::kThreads || alone;
   return RanksStarter(
-      [=] { return threads ? StartRankThreads(shape) : StartRankProcesses(shape); });
+      [=] { return threads ? StartRankThreads(layout) : StartRankProcesses(layout); });
 }
 
 }  // namespace
@@ -185,6 +204,7 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   LONGSPAN_ASSIGN_OR_RETURN(setup.model, model::LoadModelSpec(setup.model_dir));
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
   setup.backend = backend->name();
+  LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model, *backend));
   const bool reference = setup.backend == "reference";
   setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);
@@ -218,7 +238,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_decode_stall_s = DecodeStallSeconds(flags)};
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
-  auto trace = TraceTo(flags.trace_out, setup.shape.ranks);
+  auto trace = TraceTo(flags.trace_out, flags.mesh);
   LONGSPAN_ASSIGN_OR_RETURN(const auto start_ranks, RankStarter(flags, setup, placement));
   runtime::CapacityOptions capacity = {.max_total_tokens = flags.max_total_tokens,
                                        .memory_fraction = flags.memory_fraction,

@@ -40,21 +40,30 @@ struct Inheritance {
 class ShareBuilder {
  public:
   ShareBuilder(const runtime::StageShare& share, const runtime::NodeLaunch& launch, NodeLines lines)
-      : share_(share), launch_(launch), lines_(std::move(lines)), ranks_(share.count()) {}
+      : share_(share),
+        launch_(launch),
+        lines_(std::move(lines)),
+        ranks_(static_cast<size_t>(share.count()) * static_cast<size_t>(launch.lanes)) {}
 
   base::Result<std::vector<Inheritance>> Build() {
     LONGSPAN_RETURN_IF_ERROR(AddLog());
-    for (int stage = share_.first; stage < share_.end; ++stage)
-      LONGSPAN_RETURN_IF_ERROR(AddControl(stage));
-    for (int stage = 1; stage < launch_.stages; ++stage)
-      LONGSPAN_RETURN_IF_ERROR(
-          Connect({NodeLine::Kind::kResidual, stage}, stage - 1, "--next", stage, "--previous"));
-    if (launch_.ring)
-      LONGSPAN_RETURN_IF_ERROR(
-          Connect({NodeLine::Kind::kResidual, 0}, launch_.stages - 1, "--next", 0, "--previous"));
-    if (launch_.stages > 1)
-      LONGSPAN_RETURN_IF_ERROR(
-          Connect({NodeLine::Kind::kTokens, 0}, launch_.stages - 1, "--tokens", 0, "--tokens"));
+    for (int stage = share_.first; stage < share_.end; ++stage) {
+      for (int lane = 0; lane < launch_.lanes; ++lane)
+        LONGSPAN_RETURN_IF_ERROR(AddControl({stage, lane}));
+      LONGSPAN_RETURN_IF_ERROR(AddStagePeers(stage));
+    }
+    const int last = launch_.stages - 1;
+    for (int lane = 0; lane < launch_.lanes; ++lane) {
+      for (int stage = 1; stage <= last; ++stage)
+        LONGSPAN_RETURN_IF_ERROR(Connect(NodeLine::Kind::kResidual, {stage - 1, lane}, "--next",
+                                         {stage, lane}, "--previous"));
+      if (launch_.ring)
+        LONGSPAN_RETURN_IF_ERROR(
+            Connect(NodeLine::Kind::kResidual, {last, lane}, "--next", {0, lane}, "--previous"));
+      if (last > 0)
+        LONGSPAN_RETURN_IF_ERROR(
+            Connect(NodeLine::Kind::kTokens, {last, lane}, "--tokens", {0, lane}, "--tokens"));
+    }
     return std::move(ranks_);
   }
 
@@ -63,17 +72,20 @@ class ShareBuilder {
   std::unique_ptr<comm::JournalWriter> TakeLog() { return std::move(log_); }
 
  private:
-  struct Line {
-    NodeLine::Kind kind;
+  struct Place {
     int stage;
+    int lane;
   };
 
-  Inheritance& Rank(int stage) { return ranks_[static_cast<size_t>(stage - share_.first)]; }
+  Inheritance& Rank(const Place& place) {
+    return ranks_[static_cast<size_t>((place.stage - share_.first) * launch_.lanes + place.lane)];
+  }
 
-  // The end of a line with another node; the nodes have seen to it that it is there.
-  comm::FileDescriptor Take(const Line& line) {
-    const auto found = lines_.find({launch_.number, line.kind, line.stage});
-    LONGSPAN_CHECK(found != lines_.end(), "no line for stage {}", line.stage);
+  // The end of a line with another node; the nodes have seen to it that it is there. Stages that
+  // are spread over nodes have one lane.
+  comm::FileDescriptor Take(NodeLine::Kind kind, int stage) {
+    const auto found = lines_.find({launch_.number, kind, stage});
+    LONGSPAN_CHECK(found != lines_.end() && launch_.lanes == 1, "no line for stage {}", stage);
     return std::move(found->second);
   }
 
@@ -82,44 +94,60 @@ class ShareBuilder {
   }
 
   base::Status AddLog() {
-    if (share_.count() == 1) return base::OkStatus();
+    if (ranks_.size() == 1) return base::OkStatus();
     std::vector<comm::FileDescriptor> writer;
-    for (int stage = share_.first; stage < share_.end; ++stage) {
+    for (Inheritance& rank : ranks_) {
       LONGSPAN_ASSIGN_OR_RETURN(auto pair, comm::CreateSocketPair());
       writer.push_back(std::move(pair.first));
-      Rank(stage).Add("--plans", std::move(pair.second));
+      rank.Add("--plans", std::move(pair.second));
     }
     if (leader_is_here()) {
       LONGSPAN_ASSIGN_OR_RETURN(log_, comm::CreateSharedMemoryJournal(std::move(writer)));
     } else {
-      Rank(share_.first).Add("--relay", std::move(writer));
+      ranks_.front().Add("--relay", std::move(writer));
     }
     return base::OkStatus();
   }
 
-  base::Status AddControl(int stage) {
-    if (lines_.contains({launch_.number, NodeLine::Kind::kControl, stage})) {
-      Rank(stage).Add("--leader", Take({NodeLine::Kind::kControl, stage}));
+  base::Status AddControl(const Place& place) {
+    if (lines_.contains({launch_.number, NodeLine::Kind::kControl, place.stage})) {
+      Rank(place).Add("--leader", Take(NodeLine::Kind::kControl, place.stage));
       return base::OkStatus();
     }
     LONGSPAN_ASSIGN_OR_RETURN(auto control, comm::CreateSocketPair());
-    LONGSPAN_ASSIGN_OR_RETURN(Rank(stage).channel,
+    LONGSPAN_ASSIGN_OR_RETURN(Rank(place).channel,
                               comm::CreateSocketChannel(std::move(control.first)));
-    Rank(stage).Add("--leader", std::move(control.second));
+    Rank(place).Add("--leader", std::move(control.second));
     return base::OkStatus();
   }
 
-  // Gives both stages an end, where they are here.
-  base::Status Connect(const Line& line, int from, const char* from_flag, int to,
-                       const char* to_flag) {
-    if (share_.Has(from) && share_.Has(to)) {
+  // A line between every two ranks of a stage.
+  base::Status AddStagePeers(int stage) {
+    if (launch_.lanes == 1) return base::OkStatus();
+    std::vector<std::vector<comm::FileDescriptor>> peers(static_cast<size_t>(launch_.lanes));
+    for (size_t a = 0; a < peers.size(); ++a) {
+      for (size_t b = a + 1; b < peers.size(); ++b) {
+        LONGSPAN_ASSIGN_OR_RETURN(auto pair, comm::CreateSocketPair());
+        peers[a].push_back(std::move(pair.first));
+        peers[b].push_back(std::move(pair.second));
+      }
+    }
+    for (int lane = 0; lane < launch_.lanes; ++lane)
+      Rank({stage, lane}).Add("--stage-peers", std::move(peers[static_cast<size_t>(lane)]));
+    return base::OkStatus();
+  }
+
+  // Gives both ranks an end, where they are here.
+  base::Status Connect(NodeLine::Kind kind, const Place& from, const char* from_flag,
+                       const Place& to, const char* to_flag) {
+    if (share_.Has(from.stage) && share_.Has(to.stage)) {
       LONGSPAN_ASSIGN_OR_RETURN(auto pair, comm::CreateSocketPair());
       Rank(from).Add(from_flag, std::move(pair.first));
       Rank(to).Add(to_flag, std::move(pair.second));
-    } else if (share_.Has(from)) {
-      Rank(from).Add(from_flag, Take(line));
-    } else if (share_.Has(to)) {
-      Rank(to).Add(to_flag, Take(line));
+    } else if (share_.Has(from.stage)) {
+      Rank(from).Add(from_flag, Take(kind, to.stage));
+    } else if (share_.Has(to.stage)) {
+      Rank(to).Add(to_flag, Take(kind, to.stage));
     }
     return base::OkStatus();
   }

@@ -17,6 +17,7 @@ void AddRankCommand(CLI::App& app, Command& selected) {
   command->add_option("--previous", descriptors->previous);
   command->add_option("--next", descriptors->next);
   command->add_option("--tokens", descriptors->tokens);
+  command->add_option("--stage-peers", descriptors->stage_peers)->delimiter(',');
   command->add_option("--plans", descriptors->plans);
   command->add_option("--relay", descriptors->relay)->delimiter(',');
   auto host = std::make_shared<runtime::RankHost>();

@@ -73,7 +73,8 @@ struct TraceEvents::Event {
   std::string arguments;  // more of them, each with a comma before it
 };
 
-TraceEvents::TraceEvents(int ranks) : ranks_(static_cast<size_t>(ranks)) {}
+TraceEvents::TraceEvents(int ranks, int lanes)
+    : ranks_(static_cast<size_t>(ranks)), lanes_(static_cast<size_t>(lanes)) {}
 
 std::string TraceEvents::Begin() const {
   std::string out = fmt::format(
@@ -158,10 +159,10 @@ void TraceEvents::AppendRank(const engine::StepRecord& step, size_t rank, std::s
   append("buffer", kIntakeThread, stage.intake.tables, stage.intake.posted);
 }
 
-// The k-th receive of a plan meets the k-th send of the rank before it.
+// The k-th receive of a plan meets the k-th send of the same lane of the stage before.
 void TraceEvents::AppendTransfers(const engine::StepRecord& step, size_t receiver,
                                   std::string& out) const {
-  const size_t sender = (receiver + ranks_.size() - 1) % ranks_.size();
+  const size_t sender = (receiver + ranks_.size() - lanes_) % ranks_.size();
   const auto& receives = step.stages[receiver].receives;
   const auto& sends = step.stages[sender].sends;
   for (size_t i = 0; i < std::min(receives.size(), sends.size()); ++i) {

@@ -48,7 +48,8 @@ int64_t ClockOffset(int64_t there, int64_t back);
 // Writes events as text. Keeps what the next step needs of the last one.
 class TraceEvents {
  public:
-  explicit TraceEvents(int ranks);
+  // `lanes` ranks make a stage.
+  explicit TraceEvents(int ranks, int lanes = 1);
 
   // The beginning of a file: names of processes and threads.
   std::string Begin() const;
@@ -70,6 +71,7 @@ class TraceEvents {
   void AppendEvent(const Event& event, std::string& out) const;
 
   std::vector<Rank> ranks_;
+  size_t lanes_;
   bool started_ = false;
   int64_t origin_ = 0;
   // Of the step at hand.

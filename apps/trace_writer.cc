@@ -24,7 +24,8 @@ std::string ErrorText(int error) { return std::generic_category().message(error)
 
 }  // namespace
 
-TraceWriter::TraceWriter(std::string path, int ranks) : path_(std::move(path)), events_(ranks) {
+TraceWriter::TraceWriter(std::string path, int ranks, int lanes)
+    : path_(std::move(path)), events_(ranks, lanes) {
   // Not waiting: a pipe without a reader is an error, not a reason to stand still.
   constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NONBLOCK;
   file_ = comm::FileDescriptor(open(path_.c_str(), kFlags, 0666));

@@ -20,7 +20,7 @@ namespace longspan::apps {
 // told on stderr in one sentence, once; the run goes on and what was written before stays readable.
 class TraceWriter {
  public:
-  TraceWriter(std::string path, int ranks);
+  TraceWriter(std::string path, int ranks, int lanes = 1);
   // Ends the file.
   ~TraceWriter();
   TraceWriter(const TraceWriter&) = delete;

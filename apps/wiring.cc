@@ -61,34 +61,54 @@ std::string WhyNoGpu() {
 
 bool HasGpuBackend() { return backend::cuda::CudaIsBuilt(); }
 
-base::Result<Ranks> StartRankThreads(const plan::PipelineShape& shape,
-                                     const runtime::BackendFinder& find_backend) {
-  const int stages = shape.ranks;
-  std::vector<runtime::RankLinks> links(stages);
-  std::vector<std::unique_ptr<comm::Channel>> leaders(stages);
-  for (int stage = 0; stage < stages; ++stage) {
-    std::tie(leaders[stage], links[stage].leader) = comm::CreateInProcessChannelPair();
-    if (stage > 0)
-      std::tie(links[stage - 1].next, links[stage].previous) = comm::CreateInProcessLinkPair();
+RankEnds ConnectInProcess(const RankLayout& layout) {
+  const spec::Mesh& mesh = layout.mesh;
+  const int ranks = mesh.ranks();
+  const int lanes = mesh.stage_ranks();
+  RankEnds ends;
+  ends.links.resize(static_cast<size_t>(ranks));
+  ends.leaders.resize(static_cast<size_t>(ranks));
+  auto& links = ends.links;
+  for (int rank = 0; rank < ranks; ++rank) {
+    std::tie(ends.leaders[rank], links[rank].leader) = comm::CreateInProcessChannelPair();
+    const int before = (rank - lanes + ranks) % ranks;
+    if (rank >= lanes || layout.is_ring())
+      std::tie(links[before].next, links[rank].previous) = comm::CreateInProcessLinkPair();
+    // A rank's lower lanes come first, since these have had their turn.
+    for (int peer = rank + 1; mesh.stage_of(peer) == mesh.stage_of(rank); ++peer) {
+      auto [here, there] = comm::CreateInProcessLinkPair();
+      links[rank].stage_peers.push_back(std::move(here));
+      links[peer].stage_peers.push_back(std::move(there));
+    }
   }
-  if (shape.is_ring())
-    std::tie(links.back().next, links.front().previous) = comm::CreateInProcessLinkPair();
-  if (stages > 1)
-    std::tie(links.back().tokens, links.front().tokens) = comm::CreateInProcessChannelPair();
+  for (int lane = 0; lane < lanes && mesh.pp > 1; ++lane)
+    std::tie(links[mesh.rank_of(mesh.pp - 1, lane)].tokens, links[lane].tokens) =
+        comm::CreateInProcessChannelPair();
+  return ends;
+}
+
+base::Result<Ranks> StartRankThreads(const RankLayout& layout,
+                                     const runtime::BackendFinder& find_backend) {
+  RankEnds ends = ConnectInProcess(layout);
+  const size_t count = ends.links.size();
   comm::JournalEnds log;
-  if (stages > 1) {
-    log = comm::CreateInProcessJournal(stages);
-    for (int stage = 0; stage < stages; ++stage) links[stage].plans = std::move(log.readers[stage]);
+  if (count > 1) {
+    log = comm::CreateInProcessJournal(static_cast<int>(count));
+    for (size_t rank = 0; rank < count; ++rank)
+      ends.links[rank].plans = std::move(log.readers[rank]);
   }
   Ranks ranks;
-  for (int stage = 0; stage < stages; ++stage)
-    ranks.push_back(
-        runtime::StartRankThread(std::move(leaders[stage]), std::move(links[stage]), find_backend));
+  for (size_t rank = 0; rank < count; ++rank)
+    ranks.push_back(runtime::StartRankThread(std::move(ends.leaders[rank]),
+                                             std::move(ends.links[rank]), find_backend));
   return runtime::ShareLog(std::move(ranks), std::move(log.writer));
 }
 
-base::Result<Ranks> StartRankProcesses(const plan::PipelineShape& shape) {
-  return StartShare({0, shape.ranks}, {.stages = shape.ranks, .ring = shape.is_ring()}, {}, {});
+base::Result<Ranks> StartRankProcesses(const RankLayout& layout) {
+  return StartShare(
+      {0, layout.mesh.pp},
+      {.stages = layout.mesh.pp, .lanes = layout.mesh.stage_ranks(), .ring = layout.is_ring()}, {},
+      {});
 }
 
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links) {
@@ -98,6 +118,10 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
   }
   if (descriptors.next >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.next, CreateLink(descriptors.next));
+  }
+  for (const int descriptor : descriptors.stage_peers) {
+    LONGSPAN_ASSIGN_OR_RETURN(auto peer, CreateLink(descriptor));
+    links.stage_peers.push_back(std::move(peer));
   }
   if (descriptors.tokens >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.tokens, CreateChannel(descriptors.tokens));

@@ -8,9 +8,9 @@
 
 #include "base/result.h"
 #include "ops/backend.h"
-#include "plan/layer_split.h"
 #include "runtime/rank_handle.h"
 #include "runtime/rank_links.h"
+#include "spec/mesh.h"
 #include "tensor/thread_pool.h"
 
 namespace longspan::apps {
@@ -23,12 +23,28 @@ std::string WhyNoGpu();
 // Whether this program was built for GPUs at all.
 bool HasGpuBackend();
 
-// One rank per stage, connected in a row and back, and with looped stages in a ring: threads of
-// this process (tests may bring a backend of their own), or processes of this program.
+// Which ranks there are. Every lane of the stages is connected in a row and back, and with looped
+// stages in a ring; the ranks of a stage are connected every two.
+struct RankLayout {
+  spec::Mesh mesh;
+  int loops = 1;
+
+  bool is_ring() const { return mesh.pp > 1 && loops > 1; }
+};
+
+// The ends of all connections but the step log, within this process, by rank.
+struct RankEnds {
+  std::vector<runtime::RankLinks> links;
+  std::vector<std::unique_ptr<comm::Channel>> leaders;  // the leader's ends
+};
+RankEnds ConnectInProcess(const RankLayout& layout);
+
+// The ranks in order: threads of this process (tests may bring a backend of their own), or
+// processes of this program.
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankThreads(
-    const plan::PipelineShape& shape, const runtime::BackendFinder& find_backend = FindBackend);
+    const RankLayout& layout, const runtime::BackendFinder& find_backend = FindBackend);
 base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>> StartRankProcesses(
-    const plan::PipelineShape& shape);
+    const RankLayout& layout);
 
 // The descriptors that a rank process got from its parent; -1 for one that it lacks.
 struct RankDescriptors {
@@ -36,8 +52,9 @@ struct RankDescriptors {
   int previous = -1;
   int next = -1;
   int tokens = -1;
-  int plans = -1;          // the log of its node
-  std::vector<int> relay;  // to the readers of that log, where this rank writes it
+  std::vector<int> stage_peers;  // to the other ranks of the stage, in order
+  int plans = -1;                // the log of its node
+  std::vector<int> relay;        // to the readers of that log, where this rank writes it
 };
 // Makes them into connections, the leader's first: where another one fails, the leader can be told.
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links);

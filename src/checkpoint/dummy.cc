@@ -85,13 +85,17 @@ Table TableOf(const Distribution& distribution) {
   return table;
 }
 
-void Fill(uint64_t key, const Table& table, std::span<Bf16> values) {
-  constexpr size_t kBlock = base::kElementsPerMix;
-  for (size_t begin = 0; begin < values.size(); begin += kBlock) {
-    const uint64_t bits = base::CounterTableBits(key, begin / kBlock);
-    const size_t count = std::min(kBlock, values.size() - begin);
-    for (size_t lane = 0; lane < count; ++lane)
-      values[begin + lane] = table[base::CounterTableIndex(bits, static_cast<int>(lane))];
+// The elements of a tensor from `first` on.
+void Fill(uint64_t key, const Table& table, uint64_t first, std::span<Bf16> values) {
+  constexpr uint64_t kBlock = base::kElementsPerMix;
+  for (size_t done = 0; done < values.size();) {
+    const uint64_t index = first + done;
+    const uint64_t bits = base::CounterTableBits(key, index / kBlock);
+    const uint64_t begin = index % kBlock;
+    const auto count = std::min<size_t>(kBlock - begin, values.size() - done);
+    for (size_t i = 0; i < count; ++i)
+      values[done + i] = table[base::CounterTableIndex(bits, static_cast<int>(begin + i))];
+    done += count;
   }
 }
 
@@ -104,15 +108,23 @@ class DummySource : public WeightSource {
   base::Result<tensor::ConstView> Read(std::string_view name,
                                        std::span<const int64_t> shape) override {
     LONGSPAN_ASSIGN_OR_RETURN(const int64_t elements, CountElements(name, shape));
-    LONGSPAN_ASSIGN_OR_RETURN(
-        tensor::Buffer buffer,
-        tensor::AllocateHost(elements * tensor::SizeOf(tensor::DType::kBf16)));
-    Fill(KeyOf(name), TableFor(name, shape),
-         {static_cast<Bf16*>(buffer.data()), static_cast<size_t>(elements)});
-    const auto view = DenseView(buffer.data(), tensor::DType::kBf16, shape);
-    bytes_read_ += view.bytes();
-    held_[std::string(name)].push_back(std::move(buffer));
-    return view;
+    LONGSPAN_ASSIGN_OR_RETURN(const std::span<Bf16> values, Hold(name, elements));
+    Fill(KeyOf(name), TableFor(name, shape), 0, values);
+    return DenseView(values.data(), tensor::DType::kBf16, shape);
+  }
+
+  base::Result<tensor::ConstView> ReadWindow(std::string_view name, std::span<const int64_t> shape,
+                                             const MatrixWindow& window) override {
+    LONGSPAN_RETURN_IF_ERROR(CountElements(name, shape).status());
+    LONGSPAN_ASSIGN_OR_RETURN(const std::span<Bf16> values,
+                              Hold(name, window.rows * window.columns));
+    const auto columns = static_cast<size_t>(window.columns);
+    for (int64_t row = 0; row < window.rows; ++row) {
+      const int64_t first = (window.row_begin + row) * shape[1] + window.column_begin;
+      Fill(KeyOf(name), TableFor(name, shape), static_cast<uint64_t>(first),
+           values.subspan(static_cast<size_t>(row) * columns, columns));
+    }
+    return tensor::ConstView(values.data(), tensor::DType::kBf16, {window.rows, window.columns});
   }
 
   std::optional<CounterTensor> Counter(std::string_view name,
@@ -127,6 +139,17 @@ class DummySource : public WeightSource {
   int64_t bytes_read() const override { return bytes_read_; }
 
  private:
+  // Memory for so many values, until the tensor is released.
+  base::Result<std::span<Bf16>> Hold(std::string_view name, int64_t elements) {
+    LONGSPAN_ASSIGN_OR_RETURN(
+        tensor::Buffer buffer,
+        tensor::AllocateHost(elements * tensor::SizeOf(tensor::DType::kBf16)));
+    bytes_read_ += buffer.bytes();
+    const std::span values(static_cast<Bf16*>(buffer.data()), static_cast<size_t>(elements));
+    held_[std::string(name)].push_back(std::move(buffer));
+    return values;
+  }
+
   uint64_t KeyOf(std::string_view name) const {
     return base::MixBits(base::MixBits(seed_ + kGolden) + HashName(name));
   }

@@ -120,5 +120,17 @@ TEST(DummyTest, ShapesBeyondMemoryAreRefused) {
   EXPECT_EQ(source->bytes_read(), 0);
 }
 
+TEST(DummyTest, AWindowIsAPartOfTheWhole) {
+  const auto source = MakeDummySource(1);
+  const int64_t shape[] = {6, 7};
+  const std::vector<float> whole = Values(*source, kMatrix, {6, 7});
+  const auto view = source->ReadWindow(kMatrix, shape, {2, 3, 3, 4});
+  ASSERT_TRUE(view.ok());
+  for (int64_t row = 0; row < 3; ++row)
+    for (int64_t column = 0; column < 4; ++column)
+      EXPECT_EQ(tensor::ToFloat(view->row<Bf16>(row)[column]),
+                whole[static_cast<size_t>((2 + row) * 7 + 3 + column)]);
+}
+
 }  // namespace
 }  // namespace longspan::checkpoint

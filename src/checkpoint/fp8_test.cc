@@ -91,5 +91,25 @@ TEST_F(Fp8Test, WithoutAConfigurationFp8IsRefused) {
                  "quantization_config");
 }
 
+// A window is what the whole matrix has there, wherever it cuts the blocks.
+TEST_F(Fp8Test, AWindowMayCutBlocks) {
+  WriteModel(5, 7, {1, 2, 3, 4, 5, 6, 7, 8, 9}, {3, 3}, kBlocks);
+  const auto source = std::move(OpenCheckpoint(folder_.path()).value());
+  const int64_t shape[] = {5, 7};
+  for (int64_t row = 0; row < 5; ++row) {
+    for (int64_t column = 0; column < 7; ++column) {
+      const MatrixWindow window = {row, 5 - row, column, 7 - column};
+      const auto view = source->ReadWindow("w", shape, window);
+      ASSERT_TRUE(view.ok()) << view.status().message();
+      ASSERT_EQ(view->size(0), window.rows);
+      ASSERT_EQ(view->size(1), window.columns);
+      for (int64_t i = 0; i < window.rows; ++i)
+        for (int64_t j = 0; j < window.columns; ++j)
+          EXPECT_EQ(view->row<float>(i)[j],
+                    static_cast<float>(1 + (row + i) / 2 * 3 + (column + j) / 3));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace longspan::checkpoint

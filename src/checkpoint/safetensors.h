@@ -44,6 +44,9 @@ class SafetensorsFile {
   base::Result<tensor::ConstView> Read(std::string_view name);
   // The same, and InvalidArgument where it has another shape.
   base::Result<tensor::ConstView> Read(std::string_view name, std::span<const int64_t> shape);
+  // A part of a matrix of that shape; the rows that it has no part in are not read.
+  base::Result<tensor::ConstView> ReadWindow(std::string_view name, std::span<const int64_t> shape,
+                                             const MatrixWindow& window);
   // Gives the tensor's memory back: drops the mapped pages that lie inside it.
   void Release(std::string_view name);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include <fmt/format.h>
@@ -28,7 +29,13 @@ class SafetensorsFile::Contents {
     return &found->second;
   }
 
-  base::Result<tensor::ConstView> View(std::string_view name, const TensorEntry& entry) {
+  // `rows` of its first dimension are read ahead.
+  struct RowRange {
+    int64_t begin = 0;
+    int64_t end = 0;
+  };
+  base::Result<tensor::ConstView> View(std::string_view name, const TensorEntry& entry,
+                                       std::optional<RowRange> rows = std::nullopt) {
     const auto dtype = DTypeFromSafetensors(entry.dtype);
     if (!dtype)
       return base::Unimplemented("{}: tensor {} has the element type {}, which is not supported",
@@ -37,10 +44,19 @@ class SafetensorsFile::Contents {
       return base::Unimplemented("{}: tensor {} has {} dimensions; at most {} are supported",
                                  file_.path(), Quoted(name), entry.shape.size(), tensor::kMaxRank);
     LONGSPAN_RETURN_IF_ERROR(file_.CheckSize());
-    file_.Prefetch(BytesOf(entry));
+    file_.Prefetch(rows ? RowBytesOf(entry, *rows) : BytesOf(entry));
     LONGSPAN_ASSIGN_OR_RETURN(const void* data, Aligned(name, entry, tensor::SizeOf(*dtype)));
     const std::vector<int64_t> scalar = {1};
     return DenseView(data, *dtype, entry.shape.empty() ? scalar : entry.shape);
+  }
+
+  base::Status CheckShape(std::string_view name, const TensorEntry& entry,
+                          std::span<const int64_t> shape) const {
+    const bool scalar = entry.shape.empty() && shape.size() == 1 && shape[0] == 1;
+    if (scalar || std::ranges::equal(entry.shape, shape)) return base::OkStatus();
+    return base::InvalidArgument("{}: tensor {} has the shape [{}], but the model needs [{}]",
+                                 file_.path(), Quoted(name), fmt::join(entry.shape, ", "),
+                                 fmt::join(shape, ", "));
   }
 
   void Release(std::string_view name) {
@@ -53,6 +69,13 @@ class SafetensorsFile::Contents {
   std::span<const std::byte> BytesOf(const TensorEntry& entry) const {
     return file_.bytes().subspan(static_cast<size_t>(entry.begin),
                                  static_cast<size_t>(entry.end - entry.begin));
+  }
+
+  std::span<const std::byte> RowBytesOf(const TensorEntry& entry, const RowRange& rows) const {
+    const auto bytes = BytesOf(entry);
+    const size_t row = bytes.size() / static_cast<size_t>(entry.shape[0]);
+    return bytes.subspan(static_cast<size_t>(rows.begin) * row,
+                         static_cast<size_t>(rows.end - rows.begin) * row);
   }
 
   // The tensor where it lies, or a copy of it: the format does not promise that a header's length
@@ -109,12 +132,20 @@ base::Result<tensor::ConstView> SafetensorsFile::Read(std::string_view name) {
 base::Result<tensor::ConstView> SafetensorsFile::Read(std::string_view name,
                                                       std::span<const int64_t> shape) {
   LONGSPAN_ASSIGN_OR_RETURN(const TensorEntry* entry, contents_->Find(name));
-  const bool scalar = entry->shape.empty() && shape.size() == 1 && shape[0] == 1;
-  if (!scalar && !std::ranges::equal(entry->shape, shape))
-    return base::InvalidArgument("{}: tensor {} has the shape [{}], but the model needs [{}]",
-                                 path(), Quoted(name), fmt::join(entry->shape, ", "),
-                                 fmt::join(shape, ", "));
+  LONGSPAN_RETURN_IF_ERROR(contents_->CheckShape(name, *entry, shape));
   return contents_->View(name, *entry);
+}
+
+base::Result<tensor::ConstView> SafetensorsFile::ReadWindow(std::string_view name,
+                                                            std::span<const int64_t> shape,
+                                                            const MatrixWindow& window) {
+  LONGSPAN_ASSIGN_OR_RETURN(const TensorEntry* entry, contents_->Find(name));
+  LONGSPAN_RETURN_IF_ERROR(contents_->CheckShape(name, *entry, shape));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      const tensor::ConstView matrix,
+      contents_->View(name, *entry,
+                      Contents::RowRange{window.row_begin, window.row_begin + window.rows}));
+  return window.Of(matrix);
 }
 
 void SafetensorsFile::Release(std::string_view name) { contents_->Release(name); }

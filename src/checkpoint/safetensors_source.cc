@@ -18,10 +18,13 @@ constexpr std::string_view kSingleFile = "model.safetensors";
 constexpr std::string_view kIndexFile = "model.safetensors.index.json";
 constexpr int64_t kMaxIndexBytes = 256 << 20;
 
-// Reads a weight out of a file, and nothing that is not a weight.
+// Reads a weight out of a file, or a part of one, and nothing that is not a weight.
 base::Result<tensor::ConstView> ReadWeight(SafetensorsFile& file, std::string_view name,
-                                           std::span<const int64_t> shape) {
-  LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView view, file.Read(name, shape));
+                                           std::span<const int64_t> shape,
+                                           const MatrixWindow* window) {
+  LONGSPAN_ASSIGN_OR_RETURN(
+      const tensor::ConstView view,
+      window == nullptr ? file.Read(name, shape) : file.ReadWindow(name, shape, *window));
   switch (view.dtype()) {
     case tensor::DType::kBf16:
     case tensor::DType::kF16:
@@ -42,14 +45,23 @@ class SingleFileSource : public WeightSource {
   bool Has(std::string_view name) const override { return file_.Has(name); }
   base::Result<tensor::ConstView> Read(std::string_view name,
                                        std::span<const int64_t> shape) override {
-    LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView view, ReadWeight(file_, name, shape));
-    bytes_read_ += view.bytes();
-    return view;
+    return ReadPart(name, shape, nullptr);
+  }
+  base::Result<tensor::ConstView> ReadWindow(std::string_view name, std::span<const int64_t> shape,
+                                             const MatrixWindow& window) override {
+    return ReadPart(name, shape, &window);
   }
   void Release(std::string_view name) override { file_.Release(name); }
   int64_t bytes_read() const override { return bytes_read_; }
 
  private:
+  base::Result<tensor::ConstView> ReadPart(std::string_view name, std::span<const int64_t> shape,
+                                           const MatrixWindow* window) {
+    LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView view, ReadWeight(file_, name, shape, window));
+    bytes_read_ += view.bytes();
+    return view;
+  }
+
   SafetensorsFile file_;
   int64_t bytes_read_ = 0;
 };
@@ -67,7 +79,13 @@ class ShardedSource : public WeightSource {
 
   bool Has(std::string_view name) const override { return shard_of_.contains(name); }
   base::Result<tensor::ConstView> Read(std::string_view name,
-                                       std::span<const int64_t> shape) override;
+                                       std::span<const int64_t> shape) override {
+    return ReadPart(name, shape, nullptr);
+  }
+  base::Result<tensor::ConstView> ReadWindow(std::string_view name, std::span<const int64_t> shape,
+                                             const MatrixWindow& window) override {
+    return ReadPart(name, shape, &window);
+  }
   void Release(std::string_view name) override {
     const auto found = shard_of_.find(name);
     if (found != shard_of_.end() && found->second->file) found->second->file->Release(name);
@@ -76,6 +94,9 @@ class ShardedSource : public WeightSource {
 
  private:
   explicit ShardedSource(std::string index_path) : index_path_(std::move(index_path)) {}
+  // `window` may be null: all of it.
+  base::Result<tensor::ConstView> ReadPart(std::string_view name, std::span<const int64_t> shape,
+                                           const MatrixWindow* window);
   base::Status AddTensor(std::string_view name, simdjson::dom::element file,
                          const fs::path& model_dir);
 
@@ -122,8 +143,9 @@ base::Result<std::unique_ptr<WeightSource>> ShardedSource::Open(const fs::path& 
   return std::unique_ptr<WeightSource>(std::move(source));
 }
 
-base::Result<tensor::ConstView> ShardedSource::Read(std::string_view name,
-                                                    std::span<const int64_t> shape) {
+base::Result<tensor::ConstView> ShardedSource::ReadPart(std::string_view name,
+                                                        std::span<const int64_t> shape,
+                                                        const MatrixWindow* window) {
   const auto found = shard_of_.find(name);
   if (found == shard_of_.end())
     return base::NotFound("{} has no tensor {}", index_path_, Quoted(name));
@@ -134,7 +156,8 @@ base::Result<tensor::ConstView> ShardedSource::Read(std::string_view name,
   if (!shard.file->Has(name))
     return base::DataLoss("{} has no tensor {}, though {} says so", shard.path.native(),
                           Quoted(name), kIndexFile);
-  LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView view, ReadWeight(*shard.file, name, shape));
+  LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView view,
+                            ReadWeight(*shard.file, name, shape, window));
   bytes_read_ += view.bytes();
   return view;
 }

@@ -323,5 +323,25 @@ TEST(WriteSafetensorsTest, AFullDiskLeavesWhatWasThere) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
 }
 
+TEST(SafetensorsSourceTest, AWindowIsReadAlone) {
+  const TestFolder folder;
+  std::vector<float> values(24);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  const NamedTensor tensors[] = {
+      {"w", tensor::ConstView(values.data(), tensor::DType::kF32, {4, 6})}};
+  ASSERT_TRUE(WriteSafetensors(folder.Path("model.safetensors"), tensors).ok());
+  const auto source = std::move(OpenSafetensors(folder.path()).value());
+  const int64_t shape[] = {4, 6};
+  const auto window = source->ReadWindow("w", shape, {1, 2, 3, 2});
+  ASSERT_TRUE(window.ok()) << window.status().message();
+  for (int64_t row = 0; row < 2; ++row)
+    for (int64_t column = 0; column < 2; ++column)
+      EXPECT_EQ(window->row<float>(row)[column], static_cast<float>((1 + row) * 6 + 3 + column));
+  EXPECT_EQ(source->bytes_read(), 4 * 4);
+  const int64_t other[] = {6, 4};
+  EXPECT_EQ(source->ReadWindow("w", other, {0, 1, 0, 1}).status().code(),
+            base::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace longspan::checkpoint

@@ -17,8 +17,20 @@ struct CounterTensor {
   std::span<const tensor::Bf16> table;  // of base::kCounterTableSize values, the source's
 };
 
-// Hands out whole tensors of a checkpoint, in host memory. A source belongs to one thread at a
-// time; every rank opens its own and reads only what it needs.
+// A part of a stored matrix: what a rank has of one that is divided over several.
+struct MatrixWindow {
+  int64_t row_begin = 0;
+  int64_t rows = 0;
+  int64_t column_begin = 0;
+  int64_t columns = 0;
+
+  tensor::ConstView Of(const tensor::ConstView& matrix) const {
+    return matrix.Rows(row_begin, rows).Columns(column_begin, columns);
+  }
+};
+
+// Hands out whole tensors of a checkpoint, or parts of matrices, in host memory. A source belongs
+// to one thread at a time; every rank opens its own and reads only what it needs.
 class WeightSource {
  public:
   WeightSource() = default;
@@ -36,6 +48,15 @@ class WeightSource {
   // end.
   virtual base::Result<tensor::ConstView> Read(std::string_view name,
                                                std::span<const int64_t> shape) = 0;
+
+  // A part of a matrix, as Read would give it, but not always dense; nothing else of it is read
+  // where that can be helped. `shape` is the whole matrix's.
+  virtual base::Result<tensor::ConstView> ReadWindow(std::string_view name,
+                                                     std::span<const int64_t> shape,
+                                                     const MatrixWindow& window) {
+    LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView matrix, Read(name, shape));
+    return window.Of(matrix);
+  }
 
   // How the tensor's values come about, where they are a function of their index: a device may make
   // them itself instead of reading them.

@@ -13,7 +13,7 @@ base::Status CheckResult(const plan::StepResult& result, const plan::StepPlan& p
   const auto listed = [&](const auto& row) { return row.slot < plan.logits_rows.size(); };
   if (result.epoch != plan.epoch || !std::all_of(result.rows.begin(), result.rows.end(), listed) ||
       !std::all_of(result.hidden.begin(), result.hidden.end(), listed))
-    return base::DataLoss("stage {} reports rows that plan {} does not list", result.stage,
+    return base::DataLoss("rank {} reports rows that plan {} does not list", result.rank,
                           plan.number.value);
   return base::OkStatus();
 }
@@ -28,12 +28,12 @@ SchedulerOptions WithStages(SchedulerOptions options, int stages) {
   return options;
 }
 
-// How long the slowest stage worked on the step, waits for others not counted, nor work on other
+// How long the slowest rank worked on the step, waits for others not counted, nor work on other
 // plans between its loops.
 double BusySeconds(const StepRecord& record) {
   int64_t busy = 0;
-  for (const plan::StageTiming& stage : record.stages)
-    busy = std::max(busy, stage.kernels + stage.transfer + stage.host());
+  for (const plan::StageTiming& rank : record.stages)
+    busy = std::max(busy, rank.kernels + rank.transfer + rank.host());
   return base::Seconds(base::Clock::Duration(busy));
 }
 
@@ -53,7 +53,7 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
                  group_->info().page_size),
       log_(base::Log("engine")),
       info_(group_->info()),
-      counters_(static_cast<size_t>(group_->stages())) {}
+      counters_(static_cast<size_t>(group_->ranks())) {}
 
 base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
   LONGSPAN_RETURN_IF_ERROR(failure_);
@@ -106,7 +106,8 @@ base::Status Engine::Advance() {
 std::vector<PlanSize> Engine::Uncommitted() const {
   std::vector<PlanSize> uncommitted;
   for (const InFlight& step : in_flight_)
-    if (!step.has_reported.back()) uncommitted.push_back(SizeOf(step.plan));
+    if (!step.has_reported[static_cast<size_t>(group_->mesh().reporting_rank())])
+      uncommitted.push_back(SizeOf(step.plan));
   return uncommitted;
 }
 
@@ -122,12 +123,12 @@ base::Status Engine::FillWindow() {
     LONGSPAN_RETURN_IF_ERROR(sender_->Add(*plan));
     timing.submitted = Now();
     counters_.SetActive(true, timing.made);
-    timing.reports.resize(static_cast<size_t>(group_->stages()));
+    timing.reports.resize(static_cast<size_t>(group_->ranks()));
     InFlight step{.plan = std::move(*plan)};
     step.record.leader = std::move(timing);
     step.record.plan = step.plan.number;
-    step.record.stages.resize(static_cast<size_t>(group_->stages()));
-    step.has_reported.resize(static_cast<size_t>(group_->stages()));
+    step.record.stages.resize(static_cast<size_t>(group_->ranks()));
+    step.has_reported.resize(static_cast<size_t>(group_->ranks()));
     for (const plan::Slice& slice : step.plan.slices) {
       const Sequence* sequence = scheduler_.Find(slice.sequence);
       step.record.slices.push_back(
@@ -143,24 +144,25 @@ base::Status Engine::TakeResult() {
   if (result.epoch < epoch_) return base::OkStatus();
   const auto step = std::find_if(in_flight_.begin(), in_flight_.end(),
                                  [&](const InFlight& s) { return s.plan.number == result.plan; });
-  if (step == in_flight_.end() || result.stage < 0 || result.stage >= group_->stages())
-    return base::DataLoss("stage {} reports plan {}, which is not in flight", result.stage,
+  if (step == in_flight_.end() || result.rank < 0 || result.rank >= group_->ranks())
+    return base::DataLoss("rank {} reports plan {}, which is not in flight", result.rank,
                           result.plan.value);
   LONGSPAN_RETURN_IF_ERROR(CheckResult(result, step->plan));
-  if (step->has_reported[static_cast<size_t>(result.stage)])
-    return base::DataLoss("stage {} reports plan {} twice", result.stage, result.plan.value);
-  step->has_reported[static_cast<size_t>(result.stage)] = true;
-  step->record.stages[static_cast<size_t>(result.stage)] = std::move(result.timing);
-  step->record.leader.reports[static_cast<size_t>(result.stage)] = Now();
+  const auto rank = static_cast<size_t>(result.rank);
+  if (step->has_reported[rank])
+    return base::DataLoss("rank {} reports plan {} twice", result.rank, result.plan.value);
+  step->has_reported[rank] = true;
+  step->record.stages[rank] = std::move(result.timing);
+  step->record.leader.reports[rank] = Now();
   ++step->reported;
-  const bool last = result.stage == group_->stages() - 1;
+  const bool last = result.rank == group_->mesh().reporting_rank();
   std::move(result.hidden.begin(), result.hidden.end(), std::back_inserter(step->result.hidden));
   if (last) {
     result.hidden = std::move(step->result.hidden);
     step->result = std::move(result);
   }
   // Tokens are committed as soon as the last stage has them; hidden rows come from every stage.
-  const bool complete = step->reported == group_->stages();
+  const bool complete = step->reported == group_->ranks();
   if (!step->committed && (complete || (last && !WantsHidden(step->plan)))) {
     step->committed = true;
     step->record.leader.commit_begin = Now();
@@ -172,7 +174,7 @@ base::Status Engine::TakeResult() {
 }
 
 void Engine::ReportComputed() {
-  while (!in_flight_.empty() && in_flight_.front().reported == group_->stages()) {
+  while (!in_flight_.empty() && in_flight_.front().reported == group_->ranks()) {
     const StepRecord& record = in_flight_.front().record;
     scheduler_.OnMeasured(in_flight_.front().plan, BusySeconds(record));
     counters_.Add(record);

@@ -51,13 +51,13 @@ struct LeaderTiming {
   int64_t submitted = 0;  // given to the sender, and without loops to all ranks
   int64_t commit_begin = 0;
   int64_t committed = 0;         // its tokens, scores and pages are out
-  std::vector<int64_t> reports;  // by stage: its result was taken up
+  std::vector<int64_t> reports;  // by rank: its result was taken up
 };
 
 struct StepRecord {
   plan::PlanNumber plan;
   std::vector<ComputedSlice> slices;
-  std::vector<plan::StageTiming> stages;
+  std::vector<plan::StageTiming> stages;  // by rank: stages have one or several
   LeaderTiming leader;
 };
 

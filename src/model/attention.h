@@ -16,7 +16,7 @@ class Attention {
  public:
   virtual ~Attention() = default;
   // x and out [rows, hidden] in the compute type; writes what the new tokens keep to the cache
-  // first.
+  // first. Of several tensor-parallel ranks each has its heads' part of a sum.
   virtual void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
                        const tensor::View& out) const = 0;
   // Workspace that Forward takes, without what its ops take.

@@ -38,12 +38,14 @@ void DecoderLayer::Forward(const Step& step, const LayerCache& cache,
       step.context, step.ops.rms_norm,
       {.x = residual, .weight = attention_norm_.view(), .epsilon = epsilon_, .out = normed});
   attention_->Forward(step, normed, cache, block_out);
+  step.ranks.SumOverTensorRanks(block_out);
   ops::Dispatch(step.context, step.ops.add, {.x = residual, .y = block_out});
 
   ops::Dispatch(
       step.context, step.ops.rms_norm,
       {.x = residual, .weight = feed_forward_norm_.view(), .epsilon = epsilon_, .out = normed});
   feed_forward_->Forward(step, normed, block_out);
+  step.ranks.SumOverTensorRanks(block_out);
   ops::Dispatch(step.context, step.ops.add, {.x = residual, .y = block_out});
 }
 

@@ -15,7 +15,8 @@ namespace longspan::model {
 class FeedForward {
  public:
   virtual ~FeedForward() = default;
-  // x and out [rows, hidden] in the compute type.
+  // x and out [rows, hidden] in the compute type. Of several tensor-parallel ranks each has its
+  // columns' part of a sum.
   virtual void Forward(const Step& step, const tensor::ConstView& x,
                        const tensor::View& out) const = 0;
   // Workspace that Forward takes, without what its ops take.

@@ -31,19 +31,22 @@ base::Status GroupedAttention::Load(const std::string& prefix, int64_t hidden,
                                     WeightLoader& loader) {
   const int64_t query_size = int64_t{spec_.heads} * spec_.head_dim;
   const int64_t kv_size = int64_t{spec_.kv_heads} * spec_.head_dim;
-  LONGSPAN_ASSIGN_OR_RETURN(qkv_, loader.Matrix({{prefix + "q_proj.weight", query_size},
-                                                 {prefix + "k_proj.weight", kv_size},
-                                                 {prefix + "v_proj.weight", kv_size}},
+  const int ranks = loader.ranks();
+  const int kv_pieces = ranks / spec_.kv_sharers;
+  LONGSPAN_ASSIGN_OR_RETURN(qkv_, loader.Matrix({{prefix + "q_proj.weight", query_size, ranks},
+                                                 {prefix + "k_proj.weight", kv_size, kv_pieces},
+                                                 {prefix + "v_proj.weight", kv_size, kv_pieces}},
                                                 hidden));
-  LONGSPAN_ASSIGN_OR_RETURN(output_,
-                            loader.Matrix({{prefix + "o_proj.weight", hidden}}, query_size));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      output_, loader.Matrix({{prefix + "o_proj.weight", hidden}}, {query_size, ranks}));
   if (spec_.qkv_bias) {
-    LONGSPAN_ASSIGN_OR_RETURN(qkv_bias_, loader.Vector({{prefix + "q_proj.bias", query_size},
-                                                        {prefix + "k_proj.bias", kv_size},
-                                                        {prefix + "v_proj.bias", kv_size}}));
+    LONGSPAN_ASSIGN_OR_RETURN(qkv_bias_,
+                              loader.Vector({{prefix + "q_proj.bias", query_size, ranks},
+                                             {prefix + "k_proj.bias", kv_size, kv_pieces},
+                                             {prefix + "v_proj.bias", kv_size, kv_pieces}}));
   }
   if (spec_.output_bias) {
-    LONGSPAN_ASSIGN_OR_RETURN(output_bias_, loader.Vector({{prefix + "o_proj.bias", hidden}}));
+    LONGSPAN_ASSIGN_OR_RETURN(output_bias_, loader.SummedBias({prefix + "o_proj.bias", hidden}));
   }
   if (spec_.qk_norm) {
     LONGSPAN_ASSIGN_OR_RETURN(query_norm_,

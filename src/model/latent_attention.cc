@@ -73,22 +73,26 @@ base::Status LatentAttention::Load(const spec::ModelSpec& model, const std::stri
                                    WeightLoader& loader) {
   const int64_t hidden = model.hidden_size;
   const bool low_rank = spec_.query_rank > 0;
-  LONGSPAN_ASSIGN_OR_RETURN(
-      input_,
-      loader.Matrix({{prefix + (low_rank ? "q_a_proj.weight" : "q_proj.weight"), first_size()},
-                     {prefix + "kv_a_proj_with_mqa.weight", spec_.latent_rank + spec_.rope_dim}},
-                    hidden));
+  const int ranks = loader.ranks();
+  const NamedMatrix first = low_rank ? NamedMatrix{prefix + "q_a_proj.weight", first_size()}
+                                     : NamedMatrix{prefix + "q_proj.weight", first_size(), ranks};
+  LONGSPAN_ASSIGN_OR_RETURN(input_, loader.Matrix({first,
+                                                   {prefix + "kv_a_proj_with_mqa.weight",
+                                                    int64_t{spec_.latent_rank} + spec_.rope_dim}},
+                                                  hidden));
   if (low_rank) {
     LONGSPAN_ASSIGN_OR_RETURN(query_norm_,
                               loader.Vector({{prefix + "q_a_layernorm.weight", spec_.query_rank}}));
     LONGSPAN_ASSIGN_OR_RETURN(
-        query_, loader.Matrix({{prefix + "q_b_proj.weight", query_size()}}, spec_.query_rank));
+        query_,
+        loader.Matrix({{prefix + "q_b_proj.weight", query_size(), ranks}}, spec_.query_rank));
   }
   LONGSPAN_ASSIGN_OR_RETURN(latent_norm_,
                             loader.Vector({{prefix + "kv_a_layernorm.weight", spec_.latent_rank}}));
   LONGSPAN_RETURN_IF_ERROR(LoadHeads(prefix + "kv_b_proj.weight", loader));
-  LONGSPAN_ASSIGN_OR_RETURN(output_, loader.Matrix({{prefix + "o_proj.weight", hidden}},
-                                                   int64_t{spec_.heads} * spec_.value_dim));
+  LONGSPAN_ASSIGN_OR_RETURN(output_,
+                            loader.Matrix({{prefix + "o_proj.weight", hidden}},
+                                          {int64_t{spec_.heads} * spec_.value_dim, ranks}));
   if (model.indexer) {
     LONGSPAN_ASSIGN_OR_RETURN(indexer_, Indexer::Load(model, prefix + "indexer.", loader));
   }
@@ -107,7 +111,8 @@ base::Status LatentAttention::LoadHeads(const std::string& name, WeightLoader& l
     if (both_forms) parts.push_back({head * head_size, spec_.nope_dim});
   }
   LONGSPAN_ASSIGN_OR_RETURN(
-      auto weights, loader.Parts({name, spec_.heads * head_size}, spec_.latent_rank, parts));
+      auto weights,
+      loader.Parts({name, spec_.heads * head_size, loader.ranks()}, spec_.latent_rank, parts));
   for (auto weight = weights.begin(); weight != weights.end();) {
     from_latent_.Own(std::move(*weight++));
     to_latent_.Own(std::move(*weight++));

@@ -20,7 +20,8 @@ std::vector<RunParts> RunsOf(const std::vector<SliceExtent>& slices, LatentFormR
   tensor::Workspace workspace;
   tensor::ExecutionContext context = {queue, workspace};
   const ops::OpTable ops;
-  Step step = {context, ops};
+  LoneRank alone;
+  Step step = {context, ops, alone};
   step.slices = slices;
   step.tables.slices = 3;
   step.tables.rows = 9;

@@ -7,16 +7,18 @@ class Mlp : public FeedForward {
  public:
   base::Status Load(const MlpShape& shape, const std::string& prefix, WeightLoader& loader) {
     size_ = shape.intermediate_size;
-    LONGSPAN_ASSIGN_OR_RETURN(gate_up_, loader.Matrix({{prefix + "gate_proj.weight", size_},
-                                                       {prefix + "up_proj.weight", size_}},
+    const int ranks = loader.ranks();
+    LONGSPAN_ASSIGN_OR_RETURN(gate_up_, loader.Matrix({{prefix + "gate_proj.weight", size_, ranks},
+                                                       {prefix + "up_proj.weight", size_, ranks}},
                                                       shape.hidden_size));
     LONGSPAN_ASSIGN_OR_RETURN(
-        down_, loader.Matrix({{prefix + "down_proj.weight", shape.hidden_size}}, size_));
+        down_, loader.Matrix({{prefix + "down_proj.weight", shape.hidden_size}}, {size_, ranks}));
     if (shape.bias) {
-      LONGSPAN_ASSIGN_OR_RETURN(gate_up_bias_, loader.Vector({{prefix + "gate_proj.bias", size_},
-                                                              {prefix + "up_proj.bias", size_}}));
+      LONGSPAN_ASSIGN_OR_RETURN(gate_up_bias_,
+                                loader.Vector({{prefix + "gate_proj.bias", size_, ranks},
+                                               {prefix + "up_proj.bias", size_, ranks}}));
       LONGSPAN_ASSIGN_OR_RETURN(down_bias_,
-                                loader.Vector({{prefix + "down_proj.bias", shape.hidden_size}}));
+                                loader.SummedBias({prefix + "down_proj.bias", shape.hidden_size}));
     }
     return base::OkStatus();
   }

@@ -17,14 +17,16 @@ class Moe : public FeedForward {
     hidden_ = model.hidden_size;
     LONGSPAN_ASSIGN_OR_RETURN(router_,
                               loader.Matrix({{prefix + "gate.weight", spec_.experts}}, hidden_));
+    const int ranks = loader.ranks();
     for (int e = 0; e < spec_.experts; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", prefix, e);
       LONGSPAN_ASSIGN_OR_RETURN(
-          auto gate_up, loader.Matrix({{expert + "gate_proj.weight", spec_.intermediate_size},
-                                       {expert + "up_proj.weight", spec_.intermediate_size}},
-                                      hidden_));
+          auto gate_up,
+          loader.Matrix({{expert + "gate_proj.weight", spec_.intermediate_size, ranks},
+                         {expert + "up_proj.weight", spec_.intermediate_size, ranks}},
+                        hidden_));
       LONGSPAN_ASSIGN_OR_RETURN(auto down, loader.Matrix({{expert + "down_proj.weight", hidden_}},
-                                                         spec_.intermediate_size));
+                                                         {spec_.intermediate_size, ranks}));
       gate_up_.push_back(gate_up.get());
       down_.push_back(down.get());
       weights_.push_back(std::move(gate_up));

@@ -29,6 +29,7 @@ std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart
   if (OwnsMoe(model, part))
     needed.insert(needed.end(), {kRouter, kExpertOrder, kGroupedLinear, kExpertCombine});
   if (part.head) needed.insert(needed.end(), {kGatherRows, kSample, kTokenLogprob, kTopLogprobs});
+  if (part.head && part.share.size > 1) needed.push_back(kTopLogits);
   return needed;
 }
 
@@ -43,7 +44,8 @@ base::Result<std::unique_ptr<StageModel>> StageModel::Load(const spec::ModelSpec
   if (part.embedding) {
     LONGSPAN_ASSIGN_OR_RETURN(
         stage->embedding_,
-        loader.Table(std::string(checkpoint::kEmbeddingName), model.vocab_size, model.hidden_size));
+        loader.Table({std::string(checkpoint::kEmbeddingName), model.vocab_size, loader.ranks()},
+                     model.hidden_size));
   }
   int total = 0;
   for (const plan::LayerRange& range : part.ranges) total += range.size();
@@ -62,16 +64,23 @@ base::Result<std::unique_ptr<StageModel>> StageModel::Load(const spec::ModelSpec
         loader.Vector({{std::string(checkpoint::kFinalNormName), model.hidden_size}}));
     const std::string head(model.tied_embeddings ? checkpoint::kEmbeddingName
                                                  : checkpoint::kHeadName);
-    LONGSPAN_ASSIGN_OR_RETURN(stage->head_,
-                              loader.Matrix({{head, model.vocab_size}}, model.hidden_size));
+    LONGSPAN_ASSIGN_OR_RETURN(
+        stage->head_, loader.Matrix({{head, model.vocab_size, loader.ranks()}}, model.hidden_size));
   }
   return stage;
 }
 
-void StageModel::Embed(const Step& step, const tensor::ConstView& tokens,
+int32_t StageModel::EmbeddingRow(int32_t token) const {
+  const int32_t row = token - part_.share.rank * vocab_size_;
+  // Other ranks' tokens have the row of zeros behind the last one.
+  return row >= 0 && row < vocab_size_ ? row : vocab_size_;
+}
+
+void StageModel::Embed(const Step& step, const tensor::ConstView& embedding_rows,
                        const tensor::View& residual) const {
   ops::Dispatch(step.context, step.ops.embedding,
-                {.table = embedding_.view(), .tokens = tokens, .out = residual});
+                {.table = embedding_.view(), .tokens = embedding_rows, .out = residual});
+  step.ranks.SumOverTensorRanks(residual);
 }
 
 void StageModel::Forward(const Step& step, size_t range, std::span<const LayerCache> caches,

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "kv/kv_layout.h"
+#include "model/stage_ranks.h"
 #include "ops/dispatch.h"
 #include "ops/step_tables.h"
 #include "tensor/execution_context.h"
@@ -28,6 +29,7 @@ struct SliceExtent {
 struct Step {
   tensor::ExecutionContext& context;
   const ops::OpTable& ops;
+  StageRanks& ranks;
   ops::StepTables tables;
   tensor::ConstView cosines;  // f32 [rows, rotated dimensions / 2]
   tensor::ConstView sines;
@@ -39,6 +41,7 @@ struct Step {
   Step Part(int64_t first_slice, int64_t count, int64_t first_row, int64_t rows) const {
     return {context,
             ops,
+            ranks,
             tables.Part(first_slice, count, first_row, rows),
             cosines.Rows(first_row, rows),
             sines.Rows(first_row, rows),

@@ -56,24 +56,25 @@ std::vector<ops::GeneratedMatrix> CountersOf(const checkpoint::WeightSource& sou
 }  // namespace
 
 base::Result<std::unique_ptr<ops::PackedWeight>> WeightLoader::Matrix(
-    std::span<const NamedMatrix> parts, int64_t columns) {
-  if (backend_.generates_weights()) {
-    const auto generated = CountersOf(source_, parts, columns);
+    std::span<const NamedMatrix> parts, const MatrixColumns& columns) {
+  // Of a whole matrix only: a piece's elements do not follow one another.
+  if (backend_.generates_weights() && ranks() == 1) {
+    const auto generated = CountersOf(source_, parts, columns.count);
     if (!generated.empty()) {
-      LONGSPAN_ASSIGN_OR_RETURN(
-          auto packed,
-          backend_.Generate({.parts = generated, .columns = columns, .compute = compute_}));
+      LONGSPAN_ASSIGN_OR_RETURN(auto packed, backend_.Generate({.parts = generated,
+                                                                .columns = columns.count,
+                                                                .compute = options_.compute}));
       bytes_ += packed->bytes();
       return packed;
     }
   }
   std::vector<tensor::ConstView> views;
   for (const NamedMatrix& part : parts) {
-    const std::array<int64_t, 2> shape = {part.rows, columns};
-    LONGSPAN_ASSIGN_OR_RETURN(const auto view, source_.Read(part.name, shape));
+    LONGSPAN_ASSIGN_OR_RETURN(const auto view, Read(part, columns));
     views.push_back(view);
   }
-  LONGSPAN_ASSIGN_OR_RETURN(auto packed, backend_.Pack({.parts = views, .compute = compute_}));
+  LONGSPAN_ASSIGN_OR_RETURN(auto packed,
+                            backend_.Pack({.parts = views, .compute = options_.compute}));
   for (const NamedMatrix& part : parts) source_.Release(part.name);
   bytes_ += packed->bytes();
   return packed;
@@ -81,15 +82,14 @@ base::Result<std::unique_ptr<ops::PackedWeight>> WeightLoader::Matrix(
 
 base::Result<std::vector<std::unique_ptr<ops::PackedWeight>>> WeightLoader::Parts(
     const NamedMatrix& matrix, int64_t columns, std::span<const MatrixPart> parts) {
-  const std::array<int64_t, 2> shape = {matrix.rows, columns};
-  LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView stored, source_.Read(matrix.name, shape));
+  LONGSPAN_ASSIGN_OR_RETURN(const tensor::ConstView stored, Read(matrix, columns));
   std::vector<std::unique_ptr<ops::PackedWeight>> weights;
   std::vector<std::byte> transposed;
   for (const MatrixPart& part : parts) {
     tensor::ConstView view = stored.Rows(part.row_begin, part.rows);
     if (part.transposed) view = Transpose(view, transposed);
     LONGSPAN_ASSIGN_OR_RETURN(auto packed,
-                              backend_.Pack({.parts = {&view, 1}, .compute = compute_}));
+                              backend_.Pack({.parts = {&view, 1}, .compute = options_.compute}));
     bytes_ += packed->bytes();
     weights.push_back(std::move(packed));
   }
@@ -100,29 +100,54 @@ base::Result<std::vector<std::unique_ptr<ops::PackedWeight>>> WeightLoader::Part
 base::Result<tensor::Tensor> WeightLoader::Vector(std::initializer_list<NamedMatrix> parts) {
   std::vector<float> values;
   for (const NamedMatrix& part : parts) {
-    const std::array<int64_t, 1> shape = {part.rows};
+    const std::array<int64_t, 1> shape = {part.rows * part.pieces};
     LONGSPAN_ASSIGN_OR_RETURN(const auto view, source_.Read(part.name, shape));
-    AppendFloats(view, values);
+    AppendFloats(view.Rows(options_.share.PieceOf(part.pieces) * part.rows, part.rows), values);
     source_.Release(part.name);
   }
   return Constant(values);
 }
 
-base::Result<tensor::Tensor> WeightLoader::Table(const std::string& name, int64_t rows,
-                                                 int64_t columns) {
-  const std::array<int64_t, 2> shape = {rows, columns};
-  LONGSPAN_ASSIGN_OR_RETURN(const auto view, source_.Read(name, shape));
-  if (view.dtype() == DType::kBf16) {
-    const auto bytes =
-        std::span(static_cast<const std::byte*>(view.raw()), static_cast<size_t>(view.bytes()));
-    auto table = Store(bytes, DType::kBf16, {rows, columns});
-    source_.Release(name);
-    return table;
+base::Result<tensor::Tensor> WeightLoader::SummedBias(const NamedMatrix& bias) {
+  if (options_.share.rank != 0) return tensor::Tensor();
+  return Vector({bias});
+}
+
+base::Result<tensor::Tensor> WeightLoader::Table(const NamedMatrix& matrix, int64_t columns) {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto view, Read(matrix, columns));
+  const int64_t zero_rows = matrix.pieces > 1 ? 1 : 0;
+  std::vector<std::byte> extended;  // where there are zeros to add
+  std::vector<float> widened;       // where the stored type is neither of the two
+  auto bytes =
+      std::span(static_cast<const std::byte*>(view.raw()), static_cast<size_t>(view.bytes()));
+  DType dtype = view.dtype();
+  if (dtype != DType::kBf16) {
+    AppendFloats(view, widened);
+    bytes = std::as_bytes(std::span(widened));
+    dtype = DType::kF32;
   }
-  std::vector<float> values;
-  AppendFloats(view, values);
-  source_.Release(name);
-  return Store(std::as_bytes(std::span(values)), DType::kF32, {rows, columns});
+  if (zero_rows > 0) {
+    extended.assign(bytes.begin(), bytes.end());
+    extended.resize(extended.size() + static_cast<size_t>(columns * tensor::SizeOf(dtype)));
+    bytes = extended;
+  }
+  auto table = Store(bytes, dtype, {matrix.rows + zero_rows, columns});
+  source_.Release(matrix.name);
+  return table;
+}
+
+// This rank's piece.
+base::Result<tensor::ConstView> WeightLoader::Read(const NamedMatrix& matrix,
+                                                   const MatrixColumns& columns) {
+  const std::array<int64_t, 2> shape = {matrix.rows * matrix.pieces,
+                                        columns.count * columns.pieces};
+  if (matrix.pieces == 1 && columns.pieces == 1) return source_.Read(matrix.name, shape);
+  const plan::TensorShare& share = options_.share;
+  return source_.ReadWindow(matrix.name, shape,
+                            {.row_begin = share.PieceOf(matrix.pieces) * matrix.rows,
+                             .rows = matrix.rows,
+                             .column_begin = share.PieceOf(columns.pieces) * columns.count,
+                             .columns = columns.count});
 }
 
 base::Result<tensor::Tensor> WeightLoader::Constant(std::span<const float> values) {

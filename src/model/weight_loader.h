@@ -11,21 +11,41 @@
 #include "base/result.h"
 #include "checkpoint/weight_source.h"
 #include "ops/backend.h"
+#include "plan/tensor_share.h"
 #include "tensor/tensor.h"
 
 namespace longspan::model {
 
-// A stored matrix [rows, columns] by its full name.
+// A stored matrix or vector by its full name. What is divided over tensor-parallel ranks is stored
+// as `pieces` times as many rows, of which a rank reads those of its piece.
 struct NamedMatrix {
   std::string name;
-  int64_t rows = 0;
+  int64_t rows = 0;  // that the rank has
+  int pieces = 1;
 };
 
-// Rows [row_begin, row_begin + rows) of a stored matrix, or the transpose of them.
+// The columns of stored matrices, which may be divided in the same way.
+struct MatrixColumns {
+  MatrixColumns(int64_t columns, int cut_in = 1)  // NOLINT(google-explicit-constructor)
+      : count(columns), pieces(cut_in) {}
+
+  int64_t count;  // that the rank has
+  int pieces;
+};
+
+// Rows [row_begin, row_begin + rows) of what a rank has of a stored matrix, or the transpose of
+// them.
 struct MatrixPart {
   int64_t row_begin = 0;
   int64_t rows = 0;
   bool transposed = false;
+};
+
+struct LoadOptions {
+  tensor::DType compute = tensor::DType::kF32;
+  // Blocks compute in one form whatever the step, and need no weights for another.
+  bool one_form = false;
+  plan::TensorShare share;  // which pieces are this rank's
 };
 
 // Reads, packs and releases: the stored bytes of a tensor are dropped as soon as the backend has
@@ -33,29 +53,35 @@ struct MatrixPart {
 class WeightLoader {
  public:
   WeightLoader(checkpoint::WeightSource& source, const ops::Backend& backend, tensor::Queue& queue,
-               tensor::DType compute, bool one_form = false)
-      : source_(source), backend_(backend), queue_(queue), compute_(compute), one_form_(one_form) {}
+               const LoadOptions& options)
+      : source_(source), backend_(backend), queue_(queue), options_(options) {}
 
-  // Blocks compute in one form whatever the step, and need no weights for another.
-  bool one_form() const { return one_form_; }
+  bool one_form() const { return options_.one_form; }
+  // How many ranks divide what is divided among themselves.
+  int ranks() const { return options_.share.size; }
 
   // The matrices stacked in order into one, for products in the compute type.
   base::Result<std::unique_ptr<ops::PackedWeight>> Matrix(std::span<const NamedMatrix> parts,
-                                                          int64_t columns);
+                                                          const MatrixColumns& columns);
   base::Result<std::unique_ptr<ops::PackedWeight>> Matrix(std::initializer_list<NamedMatrix> parts,
-                                                          int64_t columns) {
+                                                          const MatrixColumns& columns) {
     return Matrix(std::span(parts.begin(), parts.size()), columns);
   }
 
-  // Parts of one stored matrix [rows, columns], each a weight of its own, in order.
+  // Parts of what the rank has of one stored matrix [rows, columns], each a weight of its own, in
+  // order.
   base::Result<std::vector<std::unique_ptr<ops::PackedWeight>>> Parts(
       const NamedMatrix& matrix, int64_t columns, std::span<const MatrixPart> parts);
 
   // Vectors in f32 (norm weights, biases), stacked in order.
   base::Result<tensor::Tensor> Vector(std::initializer_list<NamedMatrix> parts);
 
-  // A matrix whose rows are looked up: in bf16 where it is stored so, else in f32; both exact.
-  base::Result<tensor::Tensor> Table(const std::string& name, int64_t rows, int64_t columns);
+  // The bias of a product that ranks sum up, added once: the first rank has it, others none.
+  base::Result<tensor::Tensor> SummedBias(const NamedMatrix& bias);
+
+  // A matrix whose rows are looked up: in bf16 where it is stored so, else in f32; both exact. A
+  // divided one ends with a row of zeros, for what other ranks have.
+  base::Result<tensor::Tensor> Table(const NamedMatrix& matrix, int64_t columns);
 
   // A vector of our own making, in f32.
   base::Result<tensor::Tensor> Constant(std::span<const float> values);
@@ -64,14 +90,14 @@ class WeightLoader {
   int64_t bytes() const { return bytes_; }
 
  private:
+  base::Result<tensor::ConstView> Read(const NamedMatrix& matrix, const MatrixColumns& columns);
   base::Result<tensor::Tensor> Store(std::span<const std::byte> host, tensor::DType dtype,
                                      std::initializer_list<int64_t> sizes);
 
   checkpoint::WeightSource& source_;
   const ops::Backend& backend_;
   tensor::Queue& queue_;
-  tensor::DType compute_;
-  bool one_form_;
+  const LoadOptions options_;
   int64_t bytes_ = 0;
 };
 

@@ -164,4 +164,13 @@ void CheckArgs(const TopLogprobsArgs& args) {
                  "top_logprobs: {} of {}", args.tokens.size(1), args.logits.size(1));
 }
 
+void CheckArgs(const TopLogitsArgs& args) {
+  LONGSPAN_CHECK(args.logits.dtype() == DType::kF32 && args.tokens.dtype() == DType::kI32 &&
+                     args.values.dtype() == DType::kF32 && args.log_sums.dtype() == DType::kF32 &&
+                     args.tokens.size(1) <= args.logits.size(1) &&
+                     args.tokens.size(1) == args.values.size(1) &&
+                     args.log_sums.size(0) == args.logits.size(0),
+                 "top_logits: {} of {}", args.tokens.size(1), args.logits.size(1));
+}
+
 }  // namespace longspan::ops

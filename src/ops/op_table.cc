@@ -7,7 +7,7 @@ namespace longspan::ops {
 
 std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector<OpKind>& needed) {
   // In the order of OpKind.
-  const std::array<std::pair<std::string_view, bool>, 22> offered = {{
+  const std::array<std::pair<std::string_view, bool>, 23> offered = {{
       {"embedding", table.embedding != nullptr},
       {"gather_rows", table.gather_rows != nullptr},
       {"rms_norm", table.rms_norm != nullptr},
@@ -30,6 +30,7 @@ std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector
       {"sample", table.sample != nullptr},
       {"token_logprob", table.token_logprob != nullptr},
       {"top_logprobs", table.top_logprobs != nullptr},
+      {"top_logits", table.top_logits != nullptr},
   }};
   std::vector<std::string_view> missing;
   for (const OpKind kind : needed) {

@@ -50,6 +50,7 @@ struct OpTable {
   SampleOp sample = nullptr;
   TokenLogprobOp token_logprob = nullptr;
   TopLogprobsOp top_logprobs = nullptr;
+  TopLogitsOp top_logits = nullptr;
 };
 
 // An op that a model needs, by its member and its name.
@@ -76,6 +77,7 @@ enum class OpKind {
   kSample,
   kTokenLogprob,
   kTopLogprobs,
+  kTopLogits,
 };
 
 // The names of those of `needed` that the table lacks, in order.

@@ -31,6 +31,9 @@ struct SamplingTables {
 struct SampleArgs {
   tensor::ConstView logits;  // f32 [rows, vocab]
   SamplingTables tables;
+  // i32 [rows, vocab], or empty: which token each column is, ascending in every row, where the
+  // logits are those of some tokens only. Such rows have no history.
+  tensor::ConstView column_tokens;
   tensor::View tokens;    // i32 [rows]
   tensor::View logprobs;  // f32 [rows]: of the token under the plain softmax of the logits
 };
@@ -52,8 +55,19 @@ struct TopLogprobsArgs {
 };
 using TopLogprobsOp = void (*)(tensor::ExecutionContext&, const TopLogprobsArgs&);
 
+// What several ranks need of their parts of a vocabulary to choose among all of it: the n largest
+// logits of every row, descending, ties to the lower token, and log(sum of exp) of the whole row.
+struct TopLogitsArgs {
+  tensor::ConstView logits;  // f32 [rows, vocab]
+  tensor::View tokens;       // i32 [rows, n], n at most vocab
+  tensor::View values;       // f32 [rows, n]
+  tensor::View log_sums;     // f32 [rows]
+};
+using TopLogitsOp = void (*)(tensor::ExecutionContext&, const TopLogitsArgs&);
+
 void CheckArgs(const SampleArgs& args);
 void CheckArgs(const TokenLogprobArgs& args);
 void CheckArgs(const TopLogprobsArgs& args);
+void CheckArgs(const TopLogitsArgs& args);
 
 }  // namespace longspan::ops

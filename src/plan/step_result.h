@@ -1,4 +1,4 @@
-// What a stage reports after a step plan.
+// What a rank reports after a step plan.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace longspan::plan {
 
 // What a stage's compute thread does.
 enum class SpanKind : uint8_t {
-  kKernels,   // inside ops
+  kKernels,   // inside ops, and waiting for other ranks of the stage between them
   kWait,      // for the previous stage's data or for a sampled token
   kTransfer,  // in the transport's calls
   kHost,      // all else of a step, and telling the leader of the step before
@@ -51,7 +51,7 @@ struct StageTiming {
   int64_t end = 0;       // its last kernels were done and its output handed to the transport
   int64_t kernels = 0;   // inside ops, waits for others not counted
   int64_t cpu = 0;       // CPU time of the stage's thread inside ops
-  int64_t wait = 0;      // for the previous stage's data or for a sampled token
+  int64_t wait = 0;      // for the previous stage's data, a sampled token, or ranks of the stage
   int64_t transfer = 0;  // in the transport's calls: posting, and waiting for a free send buffer
 
   IntakeTiming intake;
@@ -92,11 +92,11 @@ struct HiddenRow {
 struct StepResult {
   PlanNumber plan;
   Epoch epoch;
-  int32_t stage = 0;
+  int32_t rank = 0;  // of the mesh
   StageTiming timing;
-  std::vector<RowResult> rows;  // from the last stage only
-  std::vector<HiddenRow> hidden;
-  base::Status status;  // an error ends the group
+  std::vector<RowResult> rows;    // from the rank that reports for the pipeline only
+  std::vector<HiddenRow> hidden;  // from one rank of every stage
+  base::Status status;            // an error ends the group
 };
 
 }  // namespace longspan::plan

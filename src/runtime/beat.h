@@ -50,6 +50,22 @@ class ComputeWatch {
     ComputeWatch* watch_;
   };
 
+  // Waiting for other ranks, within such a scope or not.
+  class Pause {
+   public:
+    explicit Pause(ComputeWatch* watch) : watch_(watch) {
+      if (watch_ != nullptr) plan_ = watch_->plan_.exchange(0, std::memory_order_relaxed);
+    }
+    ~Pause() {
+      if (watch_ != nullptr) watch_->plan_.store(plan_, std::memory_order_relaxed);
+    }
+    Pause(const Pause&) = delete;
+
+   private:
+    ComputeWatch* watch_;
+    uint64_t plan_ = 0;
+  };
+
   plan::PlanNumber computing() const { return {plan_.load(std::memory_order_relaxed)}; }
 
  private:

@@ -14,6 +14,7 @@ double Seconds(std::chrono::milliseconds time) {
 GroupMonitor::GroupMonitor(const RankConfig& config, const std::vector<comm::Channel*>& ranks,
                            OnLost on_lost)
     : epoch_(config.epoch),
+      mesh_(config.mesh),
       every_(config.beat_every_ms),
       peer_timeout_(config.peer_timeout_ms),
       watchdog_timeout_(config.watchdog_timeout_ms),
@@ -83,11 +84,11 @@ base::Status GroupMonitor::Check(size_t rank) {
   Rank& watched = ranks_[rank];
   if (++watched.silent_turns * every_ > peer_timeout_)
     return base::DeadlineExceeded(
-        "stage {} is lost: it has given no sign of life for {:.1f} s (--peer-timeout)", rank,
+        "{} is lost: it has given no sign of life for {:.1f} s (--peer-timeout)", NameOf(rank),
         Seconds(peer_timeout_));
   if (std::chrono::milliseconds(watched.beat.computing_ms) >= watchdog_timeout_)
     return base::DeadlineExceeded(
-        "stage {} is stalled: plan {} has been computing for {:.1f} s (--watchdog-timeout)", rank,
+        "{} is stalled: plan {} has been computing for {:.1f} s (--watchdog-timeout)", NameOf(rank),
         watched.beat.computing.value, Seconds(watchdog_timeout_));
   return base::OkStatus();
 }

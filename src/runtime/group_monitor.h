@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "comm/channel.h"
@@ -52,7 +53,10 @@ class GroupMonitor {
   base::Status Check(size_t rank);
   base::Status CheckProgress();
 
+  std::string NameOf(size_t rank) const { return spec::RankName(mesh_, static_cast<int>(rank)); }
+
   const plan::Epoch epoch_;
+  const spec::Mesh mesh_;
   const std::chrono::milliseconds every_;
   const std::chrono::milliseconds peer_timeout_;
   const std::chrono::milliseconds watchdog_timeout_;

@@ -29,6 +29,7 @@ Frame EncodeLaunch(const NodeLaunch& launch) {
   base::ByteWriter writer = BeginFrame(FrameKind::kLaunch);
   writer.Write(launch.number);
   writer.Write(launch.stages);
+  writer.Write(launch.lanes);
   writer.Write(static_cast<uint8_t>(launch.ring));
   writer.Write(static_cast<uint32_t>(launch.addresses.size()));
   for (const std::string& address : launch.addresses) writer.WriteString(address);
@@ -40,13 +41,14 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame) {
   NodeLaunch launch;
   launch.number = reader.Read<uint64_t>();
   launch.stages = reader.Read<int32_t>();
+  launch.lanes = reader.Read<int32_t>();
   const auto ring = reader.Read<uint8_t>();
   launch.ring = ring != 0;
   const uint32_t count = reader.ReadCount(sizeof(uint32_t));
   for (uint32_t i = 0; i < count && reader.status().ok(); ++i)
     launch.addresses.push_back(reader.ReadString());
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
-  if (ring > 1 || launch.addresses.empty() ||
+  if (ring > 1 || launch.addresses.empty() || launch.lanes < 1 ||
       launch.stages < static_cast<int64_t>(launch.addresses.size()))
     return base::DataLoss("an order to start {} stages on {} nodes makes no sense", launch.stages,
                           launch.addresses.size());

@@ -32,6 +32,7 @@ std::vector<StageShare> SpreadStages(int stages, int nodes);
 struct NodeLaunch {
   uint64_t number = 0;
   int32_t stages = 0;
+  int32_t lanes = 1;                   // ranks of every stage
   bool ring = false;                   // the last stage passes residual streams to the first
   std::vector<std::string> addresses;  // by node: where it listens
 

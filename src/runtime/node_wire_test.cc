@@ -21,16 +21,17 @@ TEST(SpreadStagesTest, TheFirstNodesGetOneMore) {
 }
 
 TEST(NodeLaunchTest, IsWhatWasSent) {
-  const NodeLaunch launch = {7, 5, true, {"10.0.0.1:5000", "[::1]:80"}};
+  const NodeLaunch launch = {7, 5, 1, true, {"10.0.0.1:5000", "[::1]:80"}};
   EXPECT_EQ(DecodeLaunch(EncodeLaunch(launch)).value(), launch);
 }
 
 TEST(NodeLaunchTest, BrokenOnesAreRefused) {
-  EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 5, false, {}})).status().code(), StatusCode::kDataLoss);
-  EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 1, false, {"a", "b"}})).status().code(),
+  EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 5, 1, false, {}})).status().code(),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 1, 1, false, {"a", "b"}})).status().code(),
             StatusCode::kDataLoss);
   EXPECT_EQ(DecodeLaunch(EncodeRunOver()).status().code(), StatusCode::kDataLoss);
-  const Frame good = EncodeLaunch({7, 5, false, {"10.0.0.1:5000", "[::1]:80"}});
+  const Frame good = EncodeLaunch({7, 5, 1, false, {"10.0.0.1:5000", "[::1]:80"}});
   for (size_t size = 0; size < good.size(); ++size)
     EXPECT_FALSE(DecodeLaunch(std::span(good).first(size)).ok()) << size;
   std::mt19937_64 random(3);

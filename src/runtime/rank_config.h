@@ -7,6 +7,8 @@
 
 #include "plan/ids.h"
 #include "plan/layer_split.h"
+#include "plan/tensor_share.h"
+#include "spec/mesh.h"
 #include "tensor/dtype.h"
 
 namespace longspan::runtime {
@@ -47,8 +49,8 @@ struct RankConfig {
 
   int32_t node = 0;   // whose memory the rank uses; the rank itself need not know
   plan::Epoch epoch;  // plans of another one are refused
-  int32_t stage = 0;
-  int32_t stages = 1;
+  spec::Mesh mesh;
+  int32_t rank = 0;                      // of the mesh
   std::vector<plan::LayerRange> ranges;  // one for every loop; all ranks have as many
 
   int32_t page_size = 64;
@@ -60,10 +62,15 @@ struct RankConfig {
   int64_t peer_timeout_ms = 5000;       // without a sign of life a rank, or the leader, is lost
   int64_t watchdog_timeout_ms = 60000;  // a plan that computes longer is a stall
 
-  bool first() const { return stage == 0; }
-  bool last() const { return stage == stages - 1; }
-  // How often a plan passes through the rank. One that is alone computes its ranges in one go.
-  int loops() const { return stages == 1 ? 1 : static_cast<int>(ranges.size()); }
+  int stage() const { return mesh.stage_of(rank); }
+  int stages() const { return mesh.pp; }
+  bool first() const { return stage() == 0; }
+  bool last() const { return stage() == stages() - 1; }
+  // Whether it speaks for its stage: of what all ranks of a stage know, it tells the leader.
+  bool leads_stage() const { return mesh.lane_of(rank) == 0; }
+  plan::TensorShare tensor_share() const { return {mesh.tp_rank_of(rank), mesh.tp}; }
+  // How often a plan passes through the rank. A stage that is alone computes its ranges in one go.
+  int loops() const { return stages() == 1 ? 1 : static_cast<int>(ranges.size()); }
   bool embeds(int loop) const { return first() && loop == 0; }
   bool samples(int loop) const { return last() && loop == loops() - 1; }
 };

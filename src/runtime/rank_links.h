@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "comm/channel.h"
 #include "comm/journal.h"
@@ -19,12 +20,15 @@ struct RankLinks {
   // Where the leader is on another host, at the first rank of the node: plans come over `leader`
   // and are written here, for itself and the others.
   std::unique_ptr<comm::JournalWriter> relay;
-  // From the stage before and to the stage after. With looped stages they make a ring: before the
-  // first comes the last; else these two are null.
+  // From the same lane of the stage before and to that of the stage after. With looped stages they
+  // make a ring: before the first comes the last; else these two are null.
   std::unique_ptr<comm::Link> previous;
   std::unique_ptr<comm::Link> next;
-  std::unique_ptr<comm::Channel> tokens;  // from the last stage to the first, at these two; null
-                                          // elsewhere and where there is only one stage
+  // To the other ranks of the stage, in the order of their lanes.
+  std::vector<std::unique_ptr<comm::Link>> stage_peers;
+  // From the last stage to the same lane of the first, at these two; null elsewhere and where there
+  // is only one stage.
+  std::unique_ptr<comm::Channel> tokens;
 
   // Ends every connection: whoever waits on one, here or at the other end, wakes up.
   void Close() const {
@@ -33,6 +37,7 @@ struct RankLinks {
     if (relay != nullptr) relay->Close();
     if (previous != nullptr) previous->Close();
     if (next != nullptr) next->Close();
+    for (const auto& peer : stage_peers) peer->Close();
     if (tokens != nullptr) tokens->Close();
   }
 };

@@ -88,7 +88,7 @@ Frame EncodeResult(const plan::StepResult& result) {
   base::ByteWriter writer = BeginFrame(FrameKind::kResult);
   writer.Write(result.plan.value);
   writer.Write(result.epoch.value);
-  writer.Write(result.stage);
+  writer.Write(result.rank);
   WriteTiming(writer, result.timing);
   writer.Write(static_cast<uint32_t>(result.rows.size()));
   for (const plan::RowResult& row : result.rows) WriteRow(writer, row);
@@ -107,7 +107,7 @@ base::Result<plan::StepResult> DecodeResult(std::span<const std::byte> frame) {
   plan::StepResult result;
   result.plan.value = reader.Read<uint64_t>();
   result.epoch.value = reader.Read<uint32_t>();
-  result.stage = reader.Read<int32_t>();
+  result.rank = reader.Read<int32_t>();
   LONGSPAN_ASSIGN_OR_RETURN(result.timing, ReadTiming(reader));
   result.rows.resize(reader.ReadCount(3 * sizeof(int32_t)));
   for (plan::RowResult& row : result.rows) row = ReadRow(reader);
@@ -119,7 +119,7 @@ base::Result<plan::StepResult> DecodeResult(std::span<const std::byte> frame) {
   }
   LONGSPAN_RETURN_IF_ERROR(ReadStatus(reader, result.status));
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
-  if (result.stage < 0) return base::DataLoss("a step result is of stage {}", result.stage);
+  if (result.rank < 0) return base::DataLoss("a step result is of rank {}", result.rank);
   for (const plan::RowResult& row : result.rows)
     if (row.token < -1) return base::DataLoss("a step result has the token {}", row.token);
   for (const plan::HiddenRow& row : result.hidden)

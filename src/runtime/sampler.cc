@@ -63,15 +63,16 @@ base::Result<ops::SamplingTables> Upload(const ops::Backend& backend, tensor::Qu
 
 }  // namespace
 
-int64_t Sampler::ScratchBytes(int64_t rows, const spec::ModelSpec& model, DType compute) {
+int64_t Sampler::ScratchBytes(int64_t rows, const Shape& shape, DType compute) {
   const auto padded = tensor::Workspace::PaddedBytes;
   const int64_t block = std::min(rows, kBlockRows);
-  const int64_t hidden = padded(block * model.hidden_size * tensor::SizeOf(compute));
-  const int64_t vocab = padded(block * model.vocab_size * 4);
+  const int64_t hidden = padded(block * shape.hidden_size * tensor::SizeOf(compute));
+  const int64_t vocab = padded(block * shape.vocab_size * 4);
   // Rows before and after the norm, logits; row index; parameters and results of at most 8 bytes a
   // row; the distinct tokens of every row twice (tokens and counts); as many alternatives with ids
-  // and values.
-  return 2 * hidden + vocab + 16 * padded(8 * (block + 1)) + 4 * vocab;
+  // and values. Of a divided vocabulary also what the ranks have, with an index, or the best of it.
+  const int64_t divided = shape.ranks > 1 ? vocab + padded(4 * block * shape.ranks) : 0;
+  return 2 * hidden + vocab + 16 * padded(8 * (block + 1)) + 4 * vocab + divided;
 }
 
 void Sampler::Apply(const plan::StepPlan& plan) {
@@ -119,29 +120,33 @@ base::Status Sampler::RunBlock(const model::Step& step, const plan::StepPlan& pl
   LONGSPAN_ASSIGN_OR_RETURN(const View device_index, ToDevice(backend_, queue, scope, index));
   const View gathered = scope.Take(residual.dtype(), {rows, residual.size(1)});
   const View normed = scope.Take(residual.dtype(), {rows, residual.size(1)});
-  const View logits = scope.Take(DType::kF32, {rows, vocab_size_});
   ops::Dispatch(step.context, step.ops.gather_rows,
                 {.x = residual, .index = device_index, .out = gathered});
   model_.FinalNorm(step, gathered, normed);
-  model_.Logits(step, normed, logits);
 
   std::vector<plan::RowResult> block(slots.size());
   for (size_t i = 0; i < slots.size(); ++i) {
-    const plan::LogitsRow& row = plan.logits_rows[slots[i]];
     block[i].slot = slots[i];
-    if (row.return_logits) {
+    if (!plan.logits_rows[slots[i]].return_hidden) continue;
+    LONGSPAN_ASSIGN_OR_RETURN(
+        auto values, FloatsToHost(backend_, queue, normed.Rows(static_cast<int64_t>(i), 1)));
+    result.hidden.push_back({slots[i], model_.part().ranges.back().end, std::move(values)});
+  }
+  const int64_t deciding = divided_head_ ? DecidingLogits(plan, slots) : 0;
+  if (deciding > 0) {
+    LONGSPAN_ASSIGN_OR_RETURN(const BestTokens best, divided_head_->Best(step, normed, deciding));
+    LONGSPAN_RETURN_IF_ERROR(SampleAmongBest(step, plan, slots, best, block));
+  } else {
+    LONGSPAN_ASSIGN_OR_RETURN(const View logits, Logits(step, normed, scope));
+    for (size_t i = 0; i < slots.size(); ++i) {
+      if (!plan.logits_rows[slots[i]].return_logits) continue;
       LONGSPAN_ASSIGN_OR_RETURN(
           block[i].logits, ToHost<float>(backend_, queue, logits.Rows(static_cast<int64_t>(i), 1)));
     }
-    if (row.return_hidden) {
-      LONGSPAN_ASSIGN_OR_RETURN(
-          auto values, FloatsToHost(backend_, queue, normed.Rows(static_cast<int64_t>(i), 1)));
-      result.hidden.push_back({slots[i], model_.part().ranges.back().end, std::move(values)});
-    }
+    LONGSPAN_RETURN_IF_ERROR(plan.logits_rows[slots[0]].sample
+                                 ? Sample(step, plan, slots, logits, block)
+                                 : Score(step, plan, slots, logits, block));
   }
-  LONGSPAN_RETURN_IF_ERROR(plan.logits_rows[slots[0]].sample
-                               ? Sample(step, plan, slots, logits, block)
-                               : Score(step, plan, slots, logits, block));
   std::move(block.begin(), block.end(), std::back_inserter(result.rows));
   return base::OkStatus();
 }
@@ -161,6 +166,66 @@ base::Status Sampler::AddBias(const model::Step& step, const plan::StepPlan& pla
     }
     LONGSPAN_RETURN_IF_ERROR(
         backend_.Upload(step.context.queue, std::as_bytes(std::span(values)), row));
+  }
+  return base::OkStatus();
+}
+
+base::Result<View> Sampler::Logits(const model::Step& step, const tensor::ConstView& normed,
+                                   tensor::Workspace::Scope& scope) const {
+  if (divided_head_) return divided_head_->AllLogits(step, normed, scope);
+  const View logits = scope.Take(DType::kF32, {normed.size(0), vocab_size_});
+  model_.Logits(step, normed, logits);
+  return logits;
+}
+
+int64_t Sampler::DecidingLogits(const plan::StepPlan& plan, std::span<const uint32_t> slots) const {
+  int64_t deciding = 1;
+  for (const uint32_t slot : slots) {
+    const plan::LogitsRow& row = plan.logits_rows[slot];
+    if (!row.sample || row.return_logits) return 0;
+    const spec::SamplingSpec& sampling = SequenceOf(plan, slot).sampling;
+    const bool greedy = sampling.temperature == 0;
+    // A bias or a penalty may lift any token above the others.
+    if (!sampling.logit_bias.empty() || sampling.has_penalties() ||
+        (!greedy && sampling.top_k == 0))
+      return 0;
+    const int kept = greedy ? 1 : sampling.top_k;
+    deciding = std::max<int64_t>({deciding, kept, sampling.top_logprobs});
+  }
+  // Of a large part of the vocabulary the logits alone are less to exchange.
+  return deciding <= divided_head_->share_size() / 4 ? deciding : 0;
+}
+
+base::Status Sampler::SampleAmongBest(const model::Step& step, const plan::StepPlan& plan,
+                                      std::span<const uint32_t> slots, const BestTokens& best,
+                                      std::span<plan::RowResult> rows) {
+  tensor::Queue& queue = step.context.queue;
+  HostSampling host;
+  for (const uint32_t slot : slots)
+    host.Add(SequenceOf(plan, slot).sampling, {}, plan.logits_rows[slot].position + 1);
+  tensor::Workspace::Scope scope(step.context.workspace);
+  LONGSPAN_ASSIGN_OR_RETURN(const auto tables, Upload(backend_, queue, scope, host));
+  LONGSPAN_ASSIGN_OR_RETURN(const View logits, ToDevice(backend_, queue, scope, best.logits));
+  LONGSPAN_ASSIGN_OR_RETURN(const View columns, ToDevice(backend_, queue, scope, best.tokens));
+  const auto count = static_cast<int64_t>(slots.size());
+  const View tokens = scope.Take(DType::kI32, {count});
+  const View logprobs = scope.Take(DType::kF32, {count});
+  ops::Dispatch(step.context, step.ops.sample,
+                {.logits = View(logits.raw(), DType::kF32, {count, best.count}),
+                 .tables = tables,
+                 .column_tokens = View(columns.raw(), DType::kI32, {count, best.count}),
+                 .tokens = tokens,
+                 .logprobs = logprobs});
+  LONGSPAN_ASSIGN_OR_RETURN(const auto sampled, ToHost<int32_t>(backend_, queue, tokens));
+  for (size_t i = 0; i < slots.size(); ++i) {
+    std::vector<std::pair<int32_t, float>> alternatives = best.Logprobs(i);
+    const auto chosen =
+        std::find_if(alternatives.begin(), alternatives.end(),
+                     [&](const auto& alternative) { return alternative.first == sampled[i]; });
+    rows[i].token = sampled[i];
+    rows[i].logprob = chosen->second;
+    alternatives.resize(static_cast<size_t>(SequenceOf(plan, slots[i]).sampling.top_logprobs));
+    rows[i].top_logprobs = std::move(alternatives);
   }
   return base::OkStatus();
 }

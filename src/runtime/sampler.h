@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "ops/backend.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
+#include "runtime/divided_head.h"
+#include "runtime/rank_groups.h"
 
 namespace longspan::runtime {
 
@@ -17,14 +20,24 @@ namespace longspan::runtime {
 // Applies plans in order. One thread.
 class Sampler {
  public:
-  Sampler(const ops::Backend& backend, const model::StageModel& model, int64_t vocab_size)
-      : backend_(backend), model_(model), vocab_size_(vocab_size) {}
+  struct Shape {
+    int64_t vocab_size = 0;  // of the whole model
+    int64_t hidden_size = 0;
+    int ranks = 1;  // that divide the vocabulary
+  };
+
+  // All ranks that divide the vocabulary sample the same. `groups` must outlive it.
+  Sampler(const ops::Backend& backend, const model::StageModel& model, const Shape& shape,
+          RankGroups& groups)
+      : backend_(backend), model_(model), vocab_size_(shape.vocab_size) {
+    if (shape.ranks > 1) divided_head_.emplace(backend, model, groups, shape.vocab_size);
+  }
 
   // How many rows get their logits at once: bounds the memory of a large vocabulary.
   static constexpr int64_t kBlockRows = 64;
 
   // Workspace that Run takes for steps of up to `rows` rows.
-  static int64_t ScratchBytes(int64_t rows, const spec::ModelSpec& model, tensor::DType compute);
+  static int64_t ScratchBytes(int64_t rows, const Shape& shape, tensor::DType compute);
 
   // Forgets and starts sequences as the plan says.
   void Apply(const plan::StepPlan& plan);
@@ -48,6 +61,13 @@ class Sampler {
   // By way of the host: few requests have a bias, and no backend needs an op for it.
   base::Status AddBias(const model::Step& step, const plan::StepPlan& plan,
                        std::span<const uint32_t> slots, const tensor::View& logits);
+  // How many of the largest logits decide what these rows sample and report; 0 where all do.
+  int64_t DecidingLogits(const plan::StepPlan& plan, std::span<const uint32_t> slots) const;
+  base::Result<tensor::View> Logits(const model::Step& step, const tensor::ConstView& normed,
+                                    tensor::Workspace::Scope& scope) const;
+  base::Status SampleAmongBest(const model::Step& step, const plan::StepPlan& plan,
+                               std::span<const uint32_t> slots, const BestTokens& best,
+                               std::span<plan::RowResult> rows);
   base::Status Sample(const model::Step& step, const plan::StepPlan& plan,
                       std::span<const uint32_t> slots, const tensor::View& logits,
                       std::span<plan::RowResult> rows);
@@ -61,6 +81,7 @@ class Sampler {
   const ops::Backend& backend_;
   const model::StageModel& model_;
   int64_t vocab_size_;
+  std::optional<DividedHead> divided_head_;  // where several ranks have the vocabulary
   std::unordered_map<plan::SequenceId, Sequence> sequences_;
 };
 

@@ -23,13 +23,15 @@ base::Result<std::unique_ptr<checkpoint::WeightSource>> OpenWeights(const RankCo
   return checkpoint::OpenCheckpoint(config.model_dir);
 }
 
-ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankConfig& config) {
+// `model` is the rank's share, `vocab_size` the whole vocabulary.
+ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankConfig& config,
+                                     int64_t vocab_size) {
   const int64_t query_size = int64_t{model.attention.heads} * model.attention.head_dim;
   const int64_t shared_size = int64_t{model.moe.shared_experts} * model.moe.intermediate_size;
   ops::WorkspaceShape shape = {
       .rows = config.max_rows,
       .logit_rows = std::min(config.max_rows, Sampler::kBlockRows),
-      .vocab_size = model.vocab_size,
+      .vocab_size = vocab_size,
       .heads = model.attention.heads,
       .kv_heads = model.attention.kv_heads,
       .head_dim = model.attention.head_dim,
@@ -70,7 +72,7 @@ base::Status CheckWeightsFit(const RankConfig& config, const ops::Backend& backe
     return base::ResourceExhausted(
         "the weights of stage {} need {:.1f} GiB as {} and GPU {} has {:.1f} GiB free: use more "
         "stages (--pp-size), or a smaller model",
-        config.stage, static_cast<double>(needed) / kGib, tensor::DTypeName(config.compute),
+        config.stage(), static_cast<double>(needed) / kGib, tensor::DTypeName(config.compute),
         config.device, static_cast<double>(available) / kGib);
   return base::OkStatus();
 }
@@ -99,8 +101,15 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_RETURN_IF_ERROR(backend.CheckTypes(config.compute, config.kv_cache));
   if (config.loops() > 1 && (links.previous == nullptr || links.next == nullptr))
     return base::InvalidArgument("looped stages need links in a ring");
-  LONGSPAN_ASSIGN_OR_RETURN(const spec::ModelSpec model, model::LoadModelSpec(config.model_dir));
-  const model::StagePart part = {config.ranges, config.first(), config.last()};
+  if (config.mesh.stage_ranks() > 1 && !backend.is_on_host())
+    return base::Unimplemented("the backend '{}' runs stages of one rank only: use --tp-size 1",
+                               backend.name());
+  LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
+  LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
+  stage->share_ = plan::ShareOf(stage->whole_model_, config.mesh.tp);
+  const spec::ModelSpec& model = stage->share_;
+  const model::StagePart part = {config.ranges, config.first(), config.last(),
+                                 config.tensor_share()};
   const auto missing = ops::MissingOps(backend.ops(), model::NeededOps(model, part));
   if (!missing.empty())
     return base::Unimplemented("the backend '{}' lacks ops that {} needs: {}", backend.name(),
@@ -113,21 +122,25 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
     stage->recorder_ = recording->CreateRecorder(*stage->queue_);
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
-  model::WeightLoader loader(*weights, backend, *stage->queue_, config.compute,
-                             stage->deterministic());
+  model::WeightLoader loader(*weights, backend, *stage->queue_,
+                             {.compute = config.compute,
+                              .one_form = stage->deterministic(),
+                              .share = config.tensor_share()});
   LONGSPAN_ASSIGN_OR_RETURN(stage->model_, model::StageModel::Load(model, part, loader, progress));
   stage->ready_.weight_bytes = loader.bytes();
-  LONGSPAN_RETURN_IF_ERROR(stage->TakeMemory(model));
+  LONGSPAN_RETURN_IF_ERROR(stage->TakeMemory());
   return stage;
 }
 
-base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
+base::Status Stage::TakeMemory() {
   const int64_t rows = config_.max_rows;
-  spec_ = model;
-  layers_ = model.layers();
+  const spec::ModelSpec& model = share_;
+  const Sampler::Shape sampler = {.vocab_size = whole_model_.vocab_size,
+                                  .hidden_size = model.hidden_size,
+                                  .ranks = config_.mesh.tp};
   LONGSPAN_ASSIGN_OR_RETURN(
       residual_slots_,
-      ResidualSlots::Create(backend_, ResidualBuffers(config_.stages), rows, model.hidden_size,
+      ResidualSlots::Create(backend_, ResidualBuffers(config_.stages()), rows, model.hidden_size,
                             config_.compute, IsStaged(links_.previous) || IsStaged(links_.next)));
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
@@ -139,20 +152,22 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
       rows * model_->inverse_frequencies().size(0) * tensor::SizeOf(DType::kF32);
   LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
   LONGSPAN_ASSIGN_OR_RETURN(sines_, backend_.Allocate(rope_bytes));
-  LONGSPAN_ASSIGN_OR_RETURN(tokens_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
+  LONGSPAN_ASSIGN_OR_RETURN(embedding_rows_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
 
   const int64_t blocks =
       std::max(model_->ScratchBytes(rows, config_.compute),
-               config_.last() ? Sampler::ScratchBytes(rows, model, config_.compute) : 0);
-  const int64_t bytes = blocks + backend_.WorkspaceBytes(*queue_, WorkspaceShapeOf(model, config_));
+               config_.last() ? Sampler::ScratchBytes(rows, sampler, config_.compute) : 0);
+  const int64_t bytes =
+      blocks +
+      backend_.WorkspaceBytes(*queue_, WorkspaceShapeOf(model, config_, whole_model_.vocab_size));
   LONGSPAN_ASSIGN_OR_RETURN(auto workspace, backend_.Allocate(bytes));
   workspace_ = tensor::Workspace(std::move(workspace));
   context_.emplace(tensor::ExecutionContext{*queue_, workspace_, deterministic()});
-  if (config_.last()) sampler_.emplace(backend_, *model_, model.vocab_size);
+  if (config_.last()) sampler_.emplace(backend_, *model_, sampler, groups_);
 
-  ready_.workspace_bytes =
-      bytes + device_tables_->bytes() + 2 * rope_bytes +
-      ResidualBuffers(config_.stages) * rows * model.hidden_size * tensor::SizeOf(config_.compute);
+  ready_.workspace_bytes = bytes + device_tables_->bytes() + 2 * rope_bytes +
+                           ResidualBuffers(config_.stages()) * rows * model.hidden_size *
+                               tensor::SizeOf(config_.compute);
   ready_.kv_bytes_per_page =
       KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
   ready_.available_bytes = backend_.AvailableBytes();
@@ -164,7 +179,7 @@ base::Status Stage::TakeMemory(const spec::ModelSpec& model) {
 base::Status Stage::AllocateKv(int64_t pages) {
   LONGSPAN_ASSIGN_OR_RETURN(
       kv_cache_, KvCache::Allocate(
-                     backend_, *spec_, config_.ranges,
+                     backend_, share_, config_.ranges,
                      {.pages = pages, .page_size = config_.page_size, .dtype = config_.kv_cache}));
   if (config_.synthetic_kv) return kv_cache_->FillSynthetic(backend_, *queue_);
   return base::OkStatus();
@@ -177,7 +192,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   if (prepared.loop == 0)
     result = {.plan = plan.number,
               .epoch = plan.epoch,
-              .stage = config_.stage,
+              .rank = config_.rank,
               .timing = {.intake = prepared.intake}};
   StepTimer timer(result.timing, {.last_end = last_end_, .awaited = prepared.awaited});
   LONGSPAN_ASSIGN_OR_RETURN(const model::Step step, timer.Kernels([&] { return BeginStep(work); }));
@@ -196,7 +211,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   }
   const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
-      timer.Kernels([&] { return RunLayers(step, prepared, row_index, residual); }));
+      KernelsAndWaits(timer, [&] { return RunLayers(step, prepared, row_index, residual); }));
 
   comm::Transfer sent;
   if (!config_.samples(prepared.loop)) {
@@ -205,14 +220,19 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
     // Not before, since an earlier plan may still have had to sample for what this one releases.
     sampler_->Apply(plan);
     if (!plan.logits_rows.empty()) {
-      LONGSPAN_RETURN_IF_ERROR(
-          timer.Kernels([&] { return sampler_->Run(step, plan, residual, row_index, result); }));
+      LONGSPAN_RETURN_IF_ERROR(KernelsAndWaits(
+          timer, [&] { return sampler_->Run(step, plan, residual, row_index, result); }));
       LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
     }
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
   timer.Stop();
   last_end_ = result.timing.end;
+  // All ranks of the stage know them; one tells.
+  if (!config_.leads_stage()) {
+    result.rows.clear();
+    result.hidden.clear();
+  }
   std::optional<plan::StepResult> finished;
   if (prepared.loop == config_.loops() - 1) finished = std::move(result);
   return finished;
@@ -239,7 +259,7 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
                  .amplitude = model_->rope_amplitude(),
                  .cosines = cosines,
                  .sines = sines});
-  return model::Step{*context_, backend_.ops(), device, cosines, sines, tables.extents};
+  return model::Step{*context_, backend_.ops(), groups_, device, cosines, sines, tables.extents};
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
@@ -259,8 +279,8 @@ uint64_t Stage::RepeatKey(const PreparedStep& prepared) const {
 base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,
                                 StepTimer& timer, const tensor::View& residual) {
   LONGSPAN_RETURN_IF_ERROR(token_feed_.TakeArrived());
-  std::vector<int32_t> tokens;
-  tokens.reserve(static_cast<size_t>(residual.size(0)));
+  std::vector<int32_t> embedding_rows;
+  embedding_rows.reserve(static_cast<size_t>(residual.size(0)));
   for (const plan::Slice& slice : plan.slices) {
     for (const plan::TokenSource& source : slice.tokens) {
       int32_t token = source.literal;
@@ -269,16 +289,20 @@ base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& p
         if (!resolved.ok()) return resolved.status();
         token = *resolved;
       }
-      if (token < 0 || token >= spec_->vocab_size)
+      if (token < 0 || token >= whole_model_.vocab_size)
         return base::DataLoss("plan {} has token {} of a vocabulary of {}", plan.number.value,
-                              token, spec_->vocab_size);
-      tokens.push_back(token);
+                              token, whole_model_.vocab_size);
+      embedding_rows.push_back(model_->EmbeddingRow(token));
     }
   }
-  const auto device = tokens_.AsView(DType::kI32, {static_cast<int64_t>(tokens.size())});
-  LONGSPAN_RETURN_IF_ERROR(backend_.Upload(*queue_, std::as_bytes(std::span(tokens)), device));
-  timer.Kernels([&] { model_->Embed(step, device, residual); });
-  return base::OkStatus();
+  const auto device =
+      embedding_rows_.AsView(DType::kI32, {static_cast<int64_t>(embedding_rows.size())});
+  LONGSPAN_RETURN_IF_ERROR(
+      backend_.Upload(*queue_, std::as_bytes(std::span(embedding_rows)), device));
+  return KernelsAndWaits(timer, [&] {
+    model_->Embed(step, device, residual);
+    return base::OkStatus();
+  });
 }
 
 base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepared,
@@ -288,7 +312,7 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
   base::Status status;
   // The last layer's output is reported after the final norm, by the sampler.
   const auto tap = [&](int layer, const tensor::ConstView& rows) {
-    if (status.ok() && layer + 1 < layers_)
+    if (status.ok() && layer + 1 < whole_model_.layers())
       status = CollectHidden(work.plan, row_index, layer + 1, rows, work.result);
   };
   const bool alone = config_.loops() == 1;

@@ -17,6 +17,7 @@
 #include "runtime/beat.h"
 #include "runtime/kv_cache.h"
 #include "runtime/rank_config.h"
+#include "runtime/rank_groups.h"
 #include "runtime/rank_links.h"
 #include "runtime/residual_slots.h"
 #include "runtime/sampler.h"
@@ -65,7 +66,10 @@ class Stage {
   ResidualSlots& residual_slots() { return *residual_slots_; }
 
   // Where Compute tells what it computes. `watch` must outlive the stage.
-  void set_watch(ComputeWatch* watch) { watch_ = watch; }
+  void set_watch(ComputeWatch* watch) {
+    watch_ = watch;
+    groups_.set_watch(watch);
+  }
 
   base::Status AllocateKv(int64_t pages);
 
@@ -76,10 +80,21 @@ class Stage {
 
  private:
   Stage(const RankConfig& config, const ops::Backend& backend, const RankLinks& links)
-      : config_(config), backend_(backend), links_(links), token_feed_(links.tokens.get()) {}
+      : config_(config),
+        backend_(backend),
+        links_(links),
+        groups_(config, links),
+        token_feed_(links.tokens.get()) {}
 
   bool deterministic() const { return config_.deterministic || backend_.always_deterministic(); }
-  base::Status TakeMemory(const spec::ModelSpec& model);
+  base::Status TakeMemory();
+  // As StepTimer::Kernels, for what may wait for other ranks of the stage in between.
+  template <typename Function>
+  base::Status KernelsAndWaits(StepTimer& timer, const Function& function) {
+    base::Status status = timer.Kernels(function);
+    timer.MoveToWait(groups_.TakeWaited());
+    return status.ok() ? groups_.status() : status;
+  }
   base::Result<model::Step> BeginStep(const PlanWork& work);
   // Whether the ops of a step's layers depend on nothing but RepeatKey: steps of decoding rows on a
   // device that reads all else from the tables.
@@ -98,18 +113,19 @@ class Stage {
   RankConfig config_;
   const ops::Backend& backend_;
   const RankLinks& links_;
+  RankGroups groups_;
   RankReady ready_;
-  int64_t layers_ = 0;  // of the whole model
+  spec::ModelSpec whole_model_;
+  spec::ModelSpec share_;  // what tensor parallelism leaves of it to this rank
 
   std::unique_ptr<tensor::Queue> queue_;
   std::unique_ptr<ops::StepRecorder> recorder_;  // null where the backend has none
   std::unique_ptr<model::StageModel> model_;
-  std::optional<spec::ModelSpec> spec_;
   tensor::Workspace workspace_;
   std::unique_ptr<ResidualSlots> residual_slots_;
   std::optional<DeviceTables> device_tables_;
   std::optional<KvCache> kv_cache_;
-  tensor::Buffer tokens_;
+  tensor::Buffer embedding_rows_;
   tensor::Buffer cosines_;
   tensor::Buffer sines_;
   std::optional<tensor::ExecutionContext> context_;

@@ -78,9 +78,11 @@ StageGroup::~StageGroup() {
 base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
     std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
     const CapacityOptions& capacity, const Progress& progress) {
-  LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size(), "{} ranks, {} configurations",
-                 ranks.size(), configs.size());
+  LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size() &&
+                     configs.size() == static_cast<size_t>(configs[0].mesh.ranks()),
+                 "{} ranks, {} configurations", ranks.size(), configs.size());
   std::unique_ptr<StageGroup> group(new StageGroup(std::move(ranks)));
+  group->mesh_ = configs[0].mesh;
   LONGSPAN_RETURN_IF_ERROR(group->StartThreads(configs[0]));
   for (size_t rank = 0; rank < configs.size(); ++rank) {
     if (!group->ranks_[rank]->channel().Send(EncodeConfigure(configs[rank])).ok()) {
@@ -214,7 +216,7 @@ base::Result<std::pair<size_t, Frame>> StageGroup::TakeFrame(std::initializer_li
   LONGSPAN_ASSIGN_OR_RETURN(const FrameKind kind, KindOf(*event.frame));
   if (kind == FrameKind::kFailure) return DecodeFailure(*event.frame);
   if (std::find(due.begin(), due.end(), kind) == due.end())
-    return base::DataLoss("stage {} sent a frame of kind {} out of turn", event.rank,
+    return base::DataLoss("{} sent a frame of kind {} out of turn", NameOf(event.rank),
                           static_cast<int>(kind));
   return std::pair(event.rank, std::move(*event.frame));
 }
@@ -246,14 +248,15 @@ base::Status StageGroup::RankFailure(std::optional<size_t> rank,
   lock.unlock();
   for (const size_t candidate : ended) {
     const std::string cause = ranks_[candidate]->DescribeEnd();
-    if (!cause.empty()) return base::Unavailable("stage {} is gone: {}", candidate, cause);
+    if (!cause.empty()) return base::Unavailable("{} is gone: {}", NameOf(candidate), cause);
   }
   for (const size_t candidate : ended) {
     const std::string cause = ranks_[candidate]->DescribeLoss();
-    if (!cause.empty()) return base::Unavailable("stage {} is lost: {}", candidate, cause);
+    if (!cause.empty()) return base::Unavailable("{} is lost: {}", NameOf(candidate), cause);
   }
-  return channel_status.WithContext(ended.empty() ? "a plan cannot be given to the stages"
-                                                  : fmt::format("stage {} is gone", ended.front()));
+  return channel_status.WithContext(ended.empty()
+                                        ? "a plan cannot be given to the stages"
+                                        : fmt::format("{} is gone", NameOf(ended.front())));
 }
 
 }  // namespace longspan::runtime

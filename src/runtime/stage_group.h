@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -38,7 +39,7 @@ struct GroupInfo {
   int64_t kv_bytes_per_token() const;
 };
 
-// One capacity for all stages: the pages that the tightest of them can hold. The ranks of a node
+// One capacity for all ranks: the pages that the tightest of them can hold. The ranks of a node
 // share its memory, those of a GPU that one's. ResourceExhausted with the numbers where not even
 // one page fits, or fewer than were asked for.
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
@@ -50,7 +51,7 @@ class StageGroup {
   // Called with the loading share of the slowest rank, in [0, 1].
   using Progress = std::function<void(double share)>;
 
-  // Configures the ranks (one per stage, in order), waits for their weights, settles the capacity
+  // Configures the ranks (in the order of the mesh), waits for their weights, settles the capacity
   // and allocates. The first failure of a rank is returned.
   static base::Result<std::unique_ptr<StageGroup>> BringUp(
       std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
@@ -59,7 +60,9 @@ class StageGroup {
   StageGroup(const StageGroup&) = delete;
   StageGroup& operator=(const StageGroup&) = delete;
 
-  int stages() const { return static_cast<int>(ranks_.size()); }
+  const spec::Mesh& mesh() const { return mesh_; }
+  int stages() const { return mesh_.pp; }
+  int ranks() const { return static_cast<int>(ranks_.size()); }
   // How often a plan passes through all of them.
   int loops() const { return loops_; }
   const GroupInfo& info() const { return info_; }
@@ -80,6 +83,7 @@ class StageGroup {
     base::Result<Frame> frame;
   };
 
+  std::string NameOf(size_t rank) const { return spec::RankName(mesh_, static_cast<int>(rank)); }
   base::Status StartThreads(const RankConfig& config);
   void ReadLoop(size_t rank);
   void PushEvent(size_t rank, base::Result<Frame> frame);
@@ -92,6 +96,7 @@ class StageGroup {
   base::Status CollectAllocated();
 
   std::vector<std::unique_ptr<RankHandle>> ranks_;
+  spec::Mesh mesh_;
   int loops_ = 1;
   GroupInfo info_;
   std::mutex mutex_;

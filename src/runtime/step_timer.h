@@ -50,6 +50,13 @@ class StepTimer {
     return Measured(plan::SpanKind::kWait, timing_.wait, function);
   }
 
+  // So many nanoseconds of the last Kernels were spent waiting for other ranks of the stage: they
+  // count as a wait, and stay in its span.
+  void MoveToWait(int64_t nanoseconds) {
+    timing_.kernels -= nanoseconds;
+    timing_.wait += nanoseconds;
+  }
+
   // Waits for an input of `bytes` whose receive was posted at `posted`.
   base::Status Receive(const comm::Transfer& received, int64_t posted, int64_t bytes);
 

@@ -8,6 +8,18 @@ namespace {
 
 bool ValidDType(tensor::DType type) { return tensor::SizeOf(type) != 0; }
 
+bool ValidPlace(const RankConfig& config) {
+  constexpr int kMost = 1 << 16;
+  int64_t ranks = 1;
+  for (const int size : {config.mesh.pp, config.mesh.dp, config.mesh.cp, config.mesh.tp}) {
+    if (size < 1 || size > kMost) return false;
+    ranks *= size;
+    if (ranks > kMost) return false;
+  }
+  return config.mesh.ep >= 1 && config.mesh.stage_ranks() % config.mesh.ep == 0 &&
+         config.rank >= 0 && config.rank < ranks;
+}
+
 }  // namespace
 
 base::Result<FrameKind> KindOf(std::span<const std::byte> frame) {
@@ -43,8 +55,10 @@ Frame EncodeConfigure(const RankConfig& config) {
   writer.Write<uint8_t>(config.deterministic ? 1 : 0);
   writer.Write<uint8_t>(config.synthetic_kv ? 1 : 0);
   writer.Write(config.epoch.value);
-  writer.Write(config.stage);
-  writer.Write(config.stages);
+  for (const int size :
+       {config.mesh.pp, config.mesh.dp, config.mesh.cp, config.mesh.tp, config.mesh.ep})
+    writer.Write<int32_t>(size);
+  writer.Write(config.rank);
   writer.WriteVector<plan::LayerRange>(config.ranges);
   writer.Write(config.page_size);
   writer.Write(config.max_rows);
@@ -73,8 +87,10 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.deterministic = reader.Read<uint8_t>() != 0;
   config.synthetic_kv = reader.Read<uint8_t>() != 0;
   config.epoch.value = reader.Read<uint32_t>();
-  config.stage = reader.Read<int32_t>();
-  config.stages = reader.Read<int32_t>();
+  for (int* size :
+       {&config.mesh.pp, &config.mesh.dp, &config.mesh.cp, &config.mesh.tp, &config.mesh.ep})
+    *size = reader.Read<int32_t>();
+  config.rank = reader.Read<int32_t>();
   config.ranges = reader.ReadVector<plan::LayerRange>();
   config.page_size = reader.Read<int32_t>();
   config.max_rows = reader.Read<int64_t>();
@@ -85,10 +101,9 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   config.watchdog_timeout_ms = reader.Read<int64_t>();
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
   const bool sane = config.load_format <= LoadFormat::kDummy && ValidDType(config.compute) &&
-                    ValidDType(config.kv_cache) && config.threads > 0 && config.stage >= 0 &&
-                    config.stage < config.stages && !config.ranges.empty() &&
-                    config.page_size > 0 && config.max_rows > 0 && config.max_slices > 0 &&
-                    config.max_context > 0 && config.beat_every_ms > 0 &&
+                    ValidDType(config.kv_cache) && config.threads > 0 && ValidPlace(config) &&
+                    !config.ranges.empty() && config.page_size > 0 && config.max_rows > 0 &&
+                    config.max_slices > 0 && config.max_context > 0 && config.beat_every_ms > 0 &&
                     config.peer_timeout_ms > 0 && config.watchdog_timeout_ms > 0;
   if (!sane) return base::DataLoss("the configuration of a rank makes no sense");
   return config;

@@ -33,7 +33,7 @@ plan::StepPlan SomePlan() {
 }
 
 plan::StepResult SomeResult() {
-  plan::StepResult result{.plan = {12}, .epoch = {3}, .stage = 1};
+  plan::StepResult result{.plan = {12}, .epoch = {3}, .rank = 1};
   result.timing = {.start = 10, .end = 30, .kernels = 15, .cpu = 14, .wait = 4, .transfer = 1};
   result.timing.intake = {.taken = 5, .tables = 6, .posted = 7};
   result.timing.spans = {{plan::SpanKind::kIdle, 8, 10}, {plan::SpanKind::kKernels, 10, 25}};
@@ -53,7 +53,7 @@ TEST(WireTest, PlansComeBackAsTheyWere) {
 
 TEST(WireTest, ResultsComeBackAsTheyWere) {
   const auto result = DecodeResult(EncodeResult(SomeResult())).value();
-  EXPECT_EQ(result.stage, 1);
+  EXPECT_EQ(result.rank, 1);
   EXPECT_EQ(result.timing.kernels, 15);
   EXPECT_EQ(result.timing.intake, SomeResult().timing.intake);
   EXPECT_EQ(result.timing.spans, SomeResult().timing.spans);
@@ -71,8 +71,8 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
                           .threads = 3,
                           .cores = {1, 2},
                           .synthetic_kv = true,
-                          .stage = 1,
-                          .stages = 2,
+                          .mesh = {.pp = 2, .tp = 2},
+                          .rank = 3,
                           .ranges = {{2, 4}},
                           .max_rows = 10,
                           .max_slices = 4,

@@ -50,6 +50,7 @@ struct RopeSpec {
 struct AttentionSpec {
   int heads = 0;
   int kv_heads = 0;
+  int kv_sharers = 1;  // tensor-parallel ranks that have the same KV heads (plan/tensor_share.h)
   int head_dim = 0;
   bool qkv_bias = false;     // q, k and v projections have a bias
   bool output_bias = false;  // the output projection has one

@@ -20,6 +20,7 @@ class ScoreSink : public engine::OutputSink {
   }
   void OnHidden(plan::SequenceId, int32_t depth, std::vector<float> values) override {
     if (scores.hidden.size() <= static_cast<size_t>(depth)) scores.hidden.resize(depth + 1);
+    LONGSPAN_CHECK(scores.hidden[depth].empty(), "depth {} is reported twice", depth);
     scores.hidden[depth] = std::move(values);
   }
   void OnFinish(plan::SequenceId, engine::FinishReason, const engine::FinishInfo& info) override {
@@ -50,8 +51,8 @@ class GenerateSink : public engine::OutputSink {
 }  // namespace
 
 std::string Layout::ToString() const {
-  return fmt::format("{} {} stages={}x{} chunk={} threads={}", backend, dtype, stages,
-                     virtual_stages, chunk_tokens, threads);
+  return fmt::format("{} {} stages={}x{} tp={} chunk={} threads={}", backend, dtype, stages,
+                     virtual_stages, tensor_ranks, chunk_tokens, threads);
 }
 
 std::filesystem::path SourceFolder() {
@@ -82,6 +83,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.backend = layout.backend;
   flags.dtype = layout.dtype;
   flags.mesh.pp = layout.stages;
+  flags.mesh.tp = layout.tensor_ranks;
   flags.gpu_id_step = 0;  // one GPU is enough for tests
   flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;

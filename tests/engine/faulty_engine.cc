@@ -1,7 +1,6 @@
 #include "tests/engine/faulty_engine.h"
 
 #include "apps/wiring.h"
-#include "comm/in_process/in_process.h"
 #include "runtime/rank_handle.h"
 #include "runtime/stage_group.h"
 
@@ -12,28 +11,34 @@ constexpr int kVocab = 320;
 constexpr int64_t kContext = 2048;
 
 std::vector<std::unique_ptr<runtime::RankHandle>> StartRanks(const Faults& faults,
-                                                             const plan::PipelineShape& shape) {
-  const int stages = shape.ranks;
-  const auto wrap = [&](Line line, int stage, auto& end, auto create) {
-    for (const auto& [place, plan] : faults)
-      if (place.line == line && place.stage == stage) end = create(std::move(end), plan);
-  };
-  std::vector<runtime::RankLinks> links(stages);
-  std::vector<std::unique_ptr<comm::Channel>> leaders(stages);
-  for (int stage = 0; stage < stages; ++stage) {
-    std::tie(leaders[stage], links[stage].leader) = comm::CreateInProcessChannelPair();
-    wrap(Line::kPlans, stage, leaders[stage], comm::CreateFaultInjectingChannel);
-    wrap(Line::kResults, stage, links[stage].leader, comm::CreateFaultInjectingChannel);
-    if (stage == 0 && !shape.is_ring()) continue;
-    const int before = (stage + stages - 1) % stages;
-    std::tie(links[before].next, links[stage].previous) = comm::CreateInProcessLinkPair();
-    wrap(Line::kResidual, before, links[before].next, comm::CreateFaultInjectingLink);
+                                                             const apps::RankLayout& layout) {
+  auto [links, leaders] = apps::ConnectInProcess(layout);
+  for (const auto& [place, plan] : faults) {
+    runtime::RankLinks& of_rank = links.at(static_cast<size_t>(place.rank));
+    const auto spoil = [&, &with = plan](auto& end, auto create) {
+      end = create(std::move(end), with);
+    };
+    switch (place.line) {
+      case Line::kPlans:
+        spoil(leaders.at(static_cast<size_t>(place.rank)), comm::CreateFaultInjectingChannel);
+        break;
+      case Line::kResults:
+        spoil(of_rank.leader, comm::CreateFaultInjectingChannel);
+        break;
+      case Line::kResidual:
+        spoil(of_rank.next, comm::CreateFaultInjectingLink);
+        break;
+      case Line::kTokens:
+        spoil(of_rank.tokens, comm::CreateFaultInjectingChannel);
+        break;
+      case Line::kStagePeer:
+        spoil(of_rank.stage_peers.front(), comm::CreateFaultInjectingLink);
+        break;
+    }
   }
-  std::tie(links.back().tokens, links.front().tokens) = comm::CreateInProcessChannelPair();
-  wrap(Line::kTokens, stages - 1, links.back().tokens, comm::CreateFaultInjectingChannel);
   std::vector<std::unique_ptr<runtime::RankHandle>> ranks;
-  for (int stage = 0; stage < stages; ++stage)
-    ranks.push_back(runtime::StartRankThread(std::move(leaders[stage]), std::move(links[stage]),
+  for (size_t rank = 0; rank < links.size(); ++rank)
+    ranks.push_back(runtime::StartRankThread(std::move(leaders[rank]), std::move(links[rank]),
                                              apps::FindBackend));
   return ranks;
 }
@@ -57,22 +62,24 @@ base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& o
     std::vector<plan::LayerRange> layers;
     for (int layer = 0; layer < options.shape.stages(); ++layer)
       layers.push_back({layer, layer + 1});
+    const spec::Mesh mesh = {.pp = options.shape.ranks, .tp = options.tensor_ranks};
     std::vector<runtime::RankConfig> configs;
-    for (int stage = 0; stage < options.shape.ranks; ++stage)
+    for (int rank = 0; rank < mesh.ranks(); ++rank)
       configs.push_back({.model_dir = ModelFolder(options.model).string(),
                          .backend = "reference",
                          .epoch = epoch,
-                         .stage = stage,
-                         .stages = options.shape.ranks,
-                         .ranges = plan::RangesOfRank(layers, options.shape.ranks, stage),
+                         .mesh = mesh,
+                         .rank = rank,
+                         .ranges = plan::RangesOfRank(layers, mesh.pp, mesh.stage_of(rank)),
                          .max_rows = scheduler.chunk_tokens + scheduler.max_running,
                          .max_slices = 2 * scheduler.max_running,
                          .max_context = kContext,
                          .beat_every_ms = options.beat_every_ms,
                          .peer_timeout_ms = options.peer_timeout_ms,
                          .watchdog_timeout_ms = options.watchdog_timeout_ms});
-    return runtime::StageGroup::BringUp(StartRanks(options.faults(epoch), options.shape), configs,
-                                        {.max_total_tokens = 4096});
+    return runtime::StageGroup::BringUp(
+        StartRanks(options.faults(epoch), {.mesh = mesh, .loops = options.shape.loops}), configs,
+        {.max_total_tokens = 4096});
   };
   LONGSPAN_ASSIGN_OR_RETURN(auto group, bring_up({0}));
   return std::make_unique<engine::Engine>(

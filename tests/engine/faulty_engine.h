@@ -24,15 +24,17 @@ namespace longspan::testing {
 constexpr int kFaultyStages = 3;  // of the three layers of rand-llama
 inline const char* const kFaultyModel = "rand-llama";
 
-// Which connection misbehaves, and at which stage's sending end.
-enum class Line { kPlans, kResults, kResidual, kTokens };
+// Which connection misbehaves, and at which rank's sending end. Unless it is said otherwise a stage
+// has one rank.
+enum class Line { kPlans, kResults, kResidual, kTokens, kStagePeer };
 struct Place {
   Line line;
-  int stage;  // whose plans, results, output
+  int rank;  // whose plans, results, output, or parts of sums for the first of its stage's others
 
   std::string ToString() const {
-    constexpr const char* kNames[] = {"plans to", "results of", "residuals of", "tokens of"};
-    return fmt::format("{} stage {}", kNames[static_cast<int>(line)], stage);
+    constexpr const char* kNames[] = {"plans to", "results of", "residuals of", "tokens of",
+                                      "parts from"};
+    return fmt::format("{} rank {}", kNames[static_cast<int>(line)], rank);
   }
 };
 
@@ -48,6 +50,7 @@ struct FaultyOptions {
   // As many layers as virtual stages: one each.
   const char* model = kFaultyModel;
   plan::PipelineShape shape = {.ranks = kFaultyStages};
+  int tensor_ranks = 1;
   // By default so seldom that messages can be counted.
   int64_t beat_every_ms = 60000;
   int64_t peer_timeout_ms = 120000;

@@ -61,7 +61,7 @@ class ReplayTest : public ::testing::Test {
 
   // The last reports of the first stages may be missing when all is done.
   static void ExpectOneLoss(const Place& place, int epochs, const std::string& what) {
-    if (place.line == Line::kResults && place.stage + 1 < kFaultyStages) {
+    if (place.line == Line::kResults && place.rank + 1 < kFaultyStages) {
       EXPECT_LE(epochs, 2) << what;
     } else {
       EXPECT_EQ(epochs, 2) << what;
@@ -240,6 +240,29 @@ TEST_F(ReplayTest, SampledTokensAreTheSame) {
           return epoch.value < 2 ? Faults{{{Line::kPlans, 1}, {.kill_at = message}}} : Faults{};
         }),
         want);
+}
+
+// Three stages of two ranks: whichever line between the ranks of a stage breaks, all are replaced.
+TEST_F(ReplayTest, ARankLostInsideASumIsReplaced) {
+  for (int rank = 0; rank < 2 * kFaultyStages; ++rank) {
+    for (const uint64_t message : {0, 1, 5, 12}) {
+      for (const FaultPlan& plan :
+           {FaultPlan{.kill_at = message}, FaultPlan{.truncate = {message}}}) {
+        const auto what = fmt::format("message {} of rank {} to its neighbour {}", message, rank,
+                                      plan.kill_at ? "is its last" : "is truncated");
+        const auto epochs = Run(
+            {.faults =
+                 [&](plan::Epoch epoch) {
+                   return epoch.value == 0 ? Faults{{{Line::kStagePeer, rank}, plan}} : Faults{};
+                 },
+             .shape = {.ranks = kFaultyStages},
+             .tensor_ranks = 2},
+            what);
+        ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
+        EXPECT_EQ(*epochs, 2) << what;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -53,8 +53,8 @@ std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
     configs.push_back({.model_dir = folder.path(),
                        .load_format = runtime::LoadFormat::kDummy,
                        .backend = "timed",
-                       .stage = stage,
-                       .stages = layout.stages,
+                       .mesh = {.pp = layout.stages},
+                       .rank = stage,
                        .ranges = plan::RangesOfRank(*split, layout.stages, stage),
                        .max_rows = layout.scheduler.chunk_tokens + layout.scheduler.max_running,
                        .max_slices = 2 * layout.scheduler.max_running,
@@ -62,7 +62,7 @@ std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
   // Every rank's thread keeps it until it ends.
   const std::shared_ptr<const ops::Backend> backend = support::CreateTimedBackend(layout.cost);
   auto ranks = apps::StartRankThreads(
-      shape,
+      {.mesh = {.pp = layout.stages}, .loops = layout.virtual_stages},
       [backend](std::string_view) -> base::Result<const ops::Backend*> { return backend.get(); });
   LONGSPAN_CHECK(ranks.ok(), "{}", ranks.status().message());
   auto group = runtime::StageGroup::BringUp(std::move(*ranks), configs,

@@ -34,7 +34,7 @@ std::vector<Bytes> AllKinds() {
   }
   frames.push_back(runtime::EncodeBeat({{3}, {41}, 1500}));
   frames.push_back(runtime::EncodeTokens({{4}, {5, -1, 6}}));
-  frames.push_back(runtime::EncodeLaunch({7, 5, true, {"10.0.0.1:5000", "[::1]:80"}}));
+  frames.push_back(runtime::EncodeLaunch({7, 5, 1, true, {"10.0.0.1:5000", "[::1]:80"}}));
   frames.push_back(runtime::EncodeFailure(base::DataLoss("broken")));
   frames.push_back(runtime::EncodeAllocate(50));
   frames.push_back(runtime::EncodeReady({1, 2, 3, 4, 0}));
@@ -158,8 +158,8 @@ TEST(WireFuzzTest, Beats) {
 
 TEST(WireFuzzTest, OrdersToNodes) {
   Fuzz("orders", 4,
-       {runtime::EncodeLaunch({7, 5, true, {"10.0.0.1:5000", "[::1]:80"}}),
-        runtime::EncodeLaunch({1, 3, false, {"a:1", "b:2", "c:3"}}), runtime::EncodeRunOver()},
+       {runtime::EncodeLaunch({7, 5, 1, true, {"10.0.0.1:5000", "[::1]:80"}}),
+        runtime::EncodeLaunch({1, 3, 2, false, {"a:1", "b:2", "c:3"}}), runtime::EncodeRunOver()},
        [](const Frame& frame) {
          const auto launch = runtime::DecodeLaunch(frame);
          if (!launch.ok()) {

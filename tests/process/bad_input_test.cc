@@ -102,14 +102,11 @@ TEST(BadFlagsTest, UnknownCommandsAndMissingArguments) {
 }
 
 TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
-  const std::vector<std::vector<std::string>> flags = {{"--backend", "emulated"},
-                                                       {"--kv-cache-dtype", "fp8"},
-                                                       {"--tp", "2"},
-                                                       {"--cp-size", "2"},
-                                                       {"--chunk-policy", "planned"},
-                                                       {"--chunk-policy", "quadratic"},
-                                                       {"--enable-dynamic-chunking"},
-                                                       {"--dynamic-chunking-smooth-factor", "0.6"}};
+  const std::vector<std::vector<std::string>> flags = {
+      {"--backend", "emulated"},       {"--kv-cache-dtype", "fp8"},
+      {"--tp", "2", "--ep-size", "2"}, {"--cp-size", "2"},
+      {"--chunk-policy", "planned"},   {"--chunk-policy", "quadratic"},
+      {"--enable-dynamic-chunking"},   {"--dynamic-chunking-smooth-factor", "0.6"}};
   for (const auto& more : flags)
     EXPECT_THAT(Refusal(Prompt(more), 2),
                 AnyOf(HasSubstr("not built yet"), HasSubstr("is built yet")));
@@ -127,6 +124,10 @@ TEST(BadFlagsTest, HostsMustBeNumberedAndFindEachOther) {
   EXPECT_THAT(Refusal(at("localhost", "2"), 2), HasSubstr("HOST:PORT"));
   EXPECT_THAT(Refusal(at("localhost:0", "2"), 2), HasSubstr("port above 0"));
   EXPECT_THAT(Refusal(at("localhost:30001", "1"), 2), HasSubstr("--pp-size 2 or more"));
+  EXPECT_THAT(Refusal(Prompt({"--nnodes", "2", "--dist-init-addr", "localhost:30001", "--pp-size",
+                              "2", "--tp", "2"}),
+                      2),
+              HasSubstr("several hosts"));
   EXPECT_THAT(Refusal(at("192.0.2.1:30001", "2"), 1), HasSubstr("an address of this host"));
 }
 
@@ -134,6 +135,7 @@ TEST(BadFlagsTest, WhatTheModelCannotDo) {
   EXPECT_THAT(Refusal(Prompt({"--pp-size", "5"}), 1), HasSubstr("4 layers"));
   EXPECT_THAT(Refusal(Prompt({"--pp-size", "2", "--virtual-stages", "3"}), 1),
               HasSubstr("use --virtual-stages 2 or less"));
+  EXPECT_THAT(Refusal(Prompt({"--tp", "3"}), 1), HasSubstr("8 attention heads: use --tp-size 2"));
   EXPECT_THAT(Refusal(Prompt({"--context-length", "100000000"}), 1), HasSubstr("40960"));
   EXPECT_THAT(Refusal(Prompt({"--pp-size", "2", "--pp-layer-partition", "1,2"}), 1),
               HasSubstr("sum to 4"));

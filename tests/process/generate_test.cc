@@ -69,6 +69,20 @@ TEST(GenerateTest, AnswersTheNeedlePromptsInAnyNumberOfStages) {
   }
 }
 
+// Also more ranks than KV heads, and stages of several ranks.
+TEST(GenerateTest, RanksThatDivideAStageAnswerAsOne) {
+  const TemporaryFolder folder;
+  const json golden = GoldenCase("needle300");
+  const std::string file = folder.Write("ids.json", golden["ids"].dump());
+  for (const auto& [stages, ranks] : {std::pair(1, 2), {1, 4}, {2, 2}}) {
+    const json result =
+        GenerateJson({"--ids-file", file, "--max-tokens", "32", "--pp-size", std::to_string(stages),
+                      "--tp-size", std::to_string(ranks), "--chunked-prefill-size", "128"});
+    EXPECT_EQ(result["outputs"][0]["ids"], golden["greedy"]) << stages << ' ' << ranks;
+    EXPECT_EQ(result["outputs"][0]["text"], golden["greedy_text"]) << stages << ' ' << ranks;
+  }
+}
+
 TEST(GenerateTest, JsonHasTheKeysThatOthersRead) {
   const TemporaryFolder folder;
   const json golden = GoldenCase("needle300");

@@ -74,6 +74,28 @@ TEST(KillTest, AKilledStageEndsTheCommandWithASentence) {
   }
 }
 
+// The others wait inside a sum.
+TEST(KillTest, AKilledRankOfAStageEndsTheCommandWithASentence) {
+  const TemporaryFolder folder;
+  for (int victim = 0; victim < 4; ++victim) {
+    std::vector<std::string> arguments = LongPrefill(folder, 2);
+    arguments.insert(arguments.end(), {"--tp-size", "2"});
+    RunningProgram program(arguments);
+    const auto pids = WaitUntilBusy(program, 4, 4);
+    ASSERT_EQ(pids.size(), 4u);
+    kill(pids[victim], SIGKILL);
+    const auto killed = std::chrono::steady_clock::now();
+    const Outcome outcome = program.Wait();
+    EXPECT_LT(SecondsSince(killed), 5);
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(
+        outcome.errors,
+        fmt::format("longspan: rank {} (stage {}) is gone: process {} was killed by signal 9\n",
+                    victim, victim / 2, pids[victim]));
+    EXPECT_TRUE(outcome.left.empty());
+  }
+}
+
 TEST(KillTest, StagesGoWithTheirLeader) {
   const TemporaryFolder folder;
   for (const int signal : {SIGKILL, SIGTERM, SIGINT}) {

@@ -144,6 +144,30 @@ TEST(StallTest, AStoppedStageIsLostWithinThePeerTimeout) {
   }
 }
 
+TEST(StallTest, AStoppedRankOfAStageIsLostWithinThePeerTimeout) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder,
+                       .stages = 1,
+                       .more = {"--tp-size", "2", "--no-replay", "--peer-timeout", "1"}};
+  for (int victim = 0; victim < 2; ++victim) {
+    std::filesystem::remove(run.output());
+    RunningProgram program(run.Arguments(), run.Options());
+    const auto pids = program.WaitForStages(2);
+    ASSERT_EQ(pids.size(), 2u);
+    ASSERT_TRUE(WaitUntil([&] { return run.Text().size() > 20; }));
+    kill(pids[victim], SIGSTOP);
+    const auto stopped = steady_clock::now();
+    const Outcome outcome = program.Wait();
+    EXPECT_LT(SecondsSince(stopped), 2.5);
+    EXPECT_EQ(outcome.exit_code, 1);
+    EXPECT_EQ(outcome.errors,
+              fmt::format("longspan: rank {} (stage 0) is lost: it has given no sign of life for "
+                          "1.0 s (--peer-timeout)\n",
+                          victim));
+    EXPECT_TRUE(outcome.left.empty());
+  }
+}
+
 TEST(StallTest, APlanThatComputesTooLongIsAStall) {
   const TemporaryFolder folder;
   const SlowRun run = {.folder = folder,

@@ -36,6 +36,7 @@ constexpr ops::OpTable kOps = {
     .sample = Sample,
     .token_logprob = TokenLogprob,
     .top_logprobs = TopLogprobs,
+    .top_logits = TopLogits,
 };
 
 class CpuBackendImpl : public ops::Backend {

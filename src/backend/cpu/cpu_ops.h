@@ -39,6 +39,7 @@ void ExpertCombine(tensor::ExecutionContext& context, const ops::ExpertCombineAr
 void Sample(tensor::ExecutionContext& context, const ops::SampleArgs& args);
 void TokenLogprob(tensor::ExecutionContext& context, const ops::TokenLogprobArgs& args);
 void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& args);
+void TopLogits(tensor::ExecutionContext& context, const ops::TopLogitsArgs& args);
 
 // Bytes that an op takes from the workspace for steps up to `shape`.
 int64_t AttentionWorkspaceBytes(int threads, const ops::WorkspaceShape& shape);

@@ -155,22 +155,33 @@ void DropBelow(double min_p, Candidates& candidates) {
     if (std::exp(score - best) < min_p) score = kDropped;
 }
 
-// The Gumbel-max rule (see ops/sample.h).
-int32_t Draw(uint64_t seed, uint64_t position, std::span<const double> scores) {
+const int32_t* ColumnTokens(const ops::SampleArgs& args, int64_t row) {
+  return args.column_tokens.empty() ? nullptr : args.column_tokens.row<int32_t>(row);
+}
+
+// Which token a column is: `column_tokens` is the row's, or null.
+uint64_t TokenOf(const int32_t* column_tokens, size_t column) {
+  return column_tokens == nullptr ? column : static_cast<uint64_t>(column_tokens[column]);
+}
+
+// The column that the Gumbel-max rule chooses (see ops/sample.h).
+int32_t Draw(uint64_t seed, uint64_t position, const int32_t* column_tokens,
+             std::span<const double> scores) {
   int32_t best = 0;
   double best_value = kDropped;
-  for (size_t token = 0; token < scores.size(); ++token) {
-    if (scores[token] == kDropped) continue;
-    const double value =
-        scores[token] - std::log(-std::log(ops::CounterUniform(seed, position, token)));
+  for (size_t column = 0; column < scores.size(); ++column) {
+    if (scores[column] == kDropped) continue;
+    const double uniform = ops::CounterUniform(seed, position, TokenOf(column_tokens, column));
+    const double value = scores[column] - std::log(-std::log(uniform));
     if (value > best_value) {
-      best = static_cast<int32_t>(token);
+      best = static_cast<int32_t>(column);
       best_value = value;
     }
   }
   return best;
 }
 
+// The chosen column.
 int32_t SampleRow(const ops::SampleArgs& args, int64_t row, Candidates candidates) {
   const ops::SamplingTables& tables = args.tables;
   const double temperature = tables.temperature.data<float>()[row];
@@ -184,7 +195,8 @@ int32_t SampleRow(const ops::SampleArgs& args, int64_t row, Candidates candidate
   KeepLikely(tables.top_k.data<int32_t>()[row], tables.top_p.data<float>()[row], candidates);
   DropBelow(tables.min_p.data<float>()[row], candidates);
   return Draw(static_cast<uint64_t>(tables.seed.data<int64_t>()[row]),
-              static_cast<uint64_t>(tables.position.data<int64_t>()[row]), candidates.scores());
+              static_cast<uint64_t>(tables.position.data<int64_t>()[row]), ColumnTokens(args, row),
+              candidates.scores());
 }
 
 }  // namespace
@@ -205,9 +217,9 @@ void Sample(tensor::ExecutionContext& context, const ops::SampleArgs& args) {
   const Scratch scratch(scope, Pool(context).threads(), vocab_size);
   Pool(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
     const float* logits = args.logits.row<float>(row);
-    tokens[row] = SampleRow(args, row, scratch.Of(thread));
-    logprobs[row] =
-        static_cast<float>(Logit(logits[tokens[row]]) - LogSum(kernels, logits, vocab_size));
+    const int32_t column = SampleRow(args, row, scratch.Of(thread));
+    tokens[row] = static_cast<int32_t>(TokenOf(ColumnTokens(args, row), column));
+    logprobs[row] = static_cast<float>(Logit(logits[column]) - LogSum(kernels, logits, vocab_size));
   });
 }
 
@@ -239,6 +251,26 @@ void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& 
       args.tokens.row<int32_t>(row)[i] = candidates.token(i);
       args.logprobs.row<float>(row)[i] = static_cast<float>(candidates.score(i) - log_sum);
     }
+  });
+}
+
+void TopLogits(tensor::ExecutionContext& context, const ops::TopLogitsArgs& args) {
+  const int64_t vocab_size = args.logits.size(1);
+  const int64_t count = args.tokens.size(1);
+  const KernelTable& kernels = ActiveKernels();
+  tensor::Workspace::Scope scope(context.workspace);
+  const Scratch scratch(scope, Pool(context).threads(), vocab_size);
+  Pool(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
+    const float* logits = args.logits.row<float>(row);
+    Candidates candidates = scratch.Of(thread);
+    ReadLogits(logits, candidates);
+    candidates.Reset();
+    candidates.SortBest(count);
+    for (int64_t i = 0; i < count; ++i) {
+      args.tokens.row<int32_t>(row)[i] = candidates.token(i);
+      args.values.row<float>(row)[i] = logits[candidates.token(i)];
+    }
+    args.log_sums.data<float>()[row] = static_cast<float>(LogSum(kernels, logits, vocab_size));
   });
 }
 

@@ -28,5 +28,6 @@ void ExpertCombine(tensor::ExecutionContext& context, const ops::ExpertCombineAr
 void Sample(tensor::ExecutionContext& context, const ops::SampleArgs& args);
 void TokenLogprob(tensor::ExecutionContext& context, const ops::TokenLogprobArgs& args);
 void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& args);
+void TopLogits(tensor::ExecutionContext& context, const ops::TopLogitsArgs& args);
 
 }  // namespace longspan::backend::reference

@@ -39,6 +39,7 @@ constexpr ops::OpTable kOps = {
     .sample = Sample,
     .token_logprob = TokenLogprob,
     .top_logprobs = TopLogprobs,
+    .top_logits = TopLogits,
 };
 
 class Reference : public ops::Backend {

@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 TEST_F(ReferenceTest, HasEveryOp) {
   std::vector<ops::OpKind> all;
-  for (int kind = 0; kind <= static_cast<int>(ops::OpKind::kTopLogprobs); ++kind)
+  for (int kind = 0; kind <= static_cast<int>(ops::OpKind::kTopLogits); ++kind)
     all.push_back(static_cast<ops::OpKind>(kind));
   EXPECT_THAT(ops::MissingOps(ops_, all), testing::IsEmpty());
 }

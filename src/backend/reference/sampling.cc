@@ -100,14 +100,26 @@ void DropBelow(double min_p, Candidates& candidates) {
     if (std::exp(score - best) < min_p) score = kDropped;
 }
 
-int32_t Draw(uint64_t seed, uint64_t position, Candidates& candidates) {
-  for (size_t token = 0; token < candidates.scores.size(); ++token) {
-    if (candidates.scores[token] == kDropped) continue;
-    candidates.scores[token] -= std::log(-std::log(ops::CounterUniform(seed, position, token)));
+const int32_t* ColumnTokens(const ops::SampleArgs& args, int64_t row) {
+  return args.column_tokens.empty() ? nullptr : args.column_tokens.row<int32_t>(row);
+}
+
+// Which token a column is: `column_tokens` is the row's, or null.
+uint64_t TokenOf(const int32_t* column_tokens, size_t column) {
+  return column_tokens == nullptr ? column : static_cast<uint64_t>(column_tokens[column]);
+}
+
+int32_t Draw(uint64_t seed, uint64_t position, const int32_t* column_tokens,
+             Candidates& candidates) {
+  for (size_t column = 0; column < candidates.scores.size(); ++column) {
+    if (candidates.scores[column] == kDropped) continue;
+    const double uniform = ops::CounterUniform(seed, position, TokenOf(column_tokens, column));
+    candidates.scores[column] -= std::log(-std::log(uniform));
   }
   return candidates.Best();
 }
 
+// The chosen column.
 int32_t SampleRow(const ops::SampleArgs& args, int64_t row, Candidates candidates) {
   const ops::SamplingTables& tables = args.tables;
   ReadLogits(args.logits.row<float>(row), candidates);
@@ -119,7 +131,8 @@ int32_t SampleRow(const ops::SampleArgs& args, int64_t row, Candidates candidate
   KeepLikely(tables.top_k.data<int32_t>()[row], tables.top_p.data<float>()[row], candidates);
   DropBelow(tables.min_p.data<float>()[row], candidates);
   return Draw(static_cast<uint64_t>(tables.seed.data<int64_t>()[row]),
-              static_cast<uint64_t>(tables.position.data<int64_t>()[row]), candidates);
+              static_cast<uint64_t>(tables.position.data<int64_t>()[row]), ColumnTokens(args, row),
+              candidates);
 }
 
 }  // namespace
@@ -132,9 +145,10 @@ void Sample(tensor::ExecutionContext& context, const ops::SampleArgs& args) {
   auto* logprobs = args.logprobs.data<float>();
   const ThreadScratch scratch(context, SamplingScratchDoubles(vocab_size));
   Threads(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
-    tokens[row] = SampleRow(args, row, Candidates(scratch.of(thread), vocab_size));
+    const int32_t column = SampleRow(args, row, Candidates(scratch.of(thread), vocab_size));
     const float* logits = args.logits.row<float>(row);
-    logprobs[row] = static_cast<float>(Logit(logits[tokens[row]]) - LogSum(logits, vocab_size));
+    tokens[row] = static_cast<int32_t>(TokenOf(ColumnTokens(args, row), column));
+    logprobs[row] = static_cast<float>(Logit(logits[column]) - LogSum(logits, vocab_size));
   });
 }
 
@@ -163,6 +177,23 @@ void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& 
       args.tokens.row<int32_t>(row)[i] = token;
       args.logprobs.row<float>(row)[i] = static_cast<float>(candidates.scores[token] - log_sum);
     }
+  });
+}
+
+void TopLogits(tensor::ExecutionContext& context, const ops::TopLogitsArgs& args) {
+  const int64_t vocab_size = args.logits.size(1);
+  const int64_t count = args.tokens.size(1);
+  const ThreadScratch scratch(context, SamplingScratchDoubles(vocab_size));
+  Threads(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
+    const float* logits = args.logits.row<float>(row);
+    Candidates candidates(scratch.of(thread), vocab_size);
+    ReadLogits(logits, candidates);
+    candidates.SortBest(count);
+    for (int64_t i = 0; i < count; ++i) {
+      args.tokens.row<int32_t>(row)[i] = candidates.order[i];
+      args.values.row<float>(row)[i] = logits[candidates.order[i]];
+    }
+    args.log_sums.data<float>()[row] = static_cast<float>(LogSum(logits, vocab_size));
   });
 }
 

@@ -1,0 +1,55 @@
+#include "runtime/rank_groups.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "comm/link_group.h"
+
+namespace longspan::runtime {
+namespace {
+
+// Groups of one rank may share links; these tell their messages apart.
+constexpr uint64_t kTensorTag = 1;
+
+int64_t Now() { return base::SteadyClock().Now().count(); }
+
+// A group of these lanes of the rank's stage; null of one lane.
+std::unique_ptr<comm::RankGroup> GroupOf(const std::vector<int>& lanes, const RankConfig& config,
+                                         const RankLinks& links, uint64_t tag) {
+  if (lanes.size() == 1) return nullptr;
+  const int own = config.mesh.lane_of(config.rank);
+  std::vector<comm::Link*> peers;
+  int rank = 0;
+  for (const int lane : lanes) {
+    if (lane == own) rank = static_cast<int>(peers.size());
+    peers.push_back(
+        lane == own
+            ? nullptr
+            : links.stage_peers.at(static_cast<size_t>(lane < own ? lane : lane - 1)).get());
+  }
+  return comm::CreateLinkGroup(std::move(peers), rank, tag);
+}
+
+}  // namespace
+
+RankGroups::RankGroups(const RankConfig& config, const RankLinks& links)
+    : tensor_group_(
+          GroupOf(spec::TensorLanes(config.mesh, config.rank), config, links, kTensorTag)) {}
+
+void RankGroups::SumOverTensorRanks(const tensor::View& x) {
+  if (tensor_group_ == nullptr || !status_.ok()) return;
+  status_ = Wait(tensor_group_->AllReduce(x));
+}
+
+base::Status RankGroups::Wait(comm::Collective collective) {
+  const ComputeWatch::Pause pause(watch_);
+  const int64_t begin = Now();
+  base::Status status = collective.Wait();
+  waited_ += Now() - begin;
+  return status;
+}
+
+int64_t RankGroups::TakeWaited() { return std::exchange(waited_, 0); }
+
+}  // namespace longspan::runtime

@@ -1,0 +1,44 @@
+// The groups in which a rank works with the others of its stage.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "comm/rank_group.h"
+#include "model/stage_ranks.h"
+#include "runtime/beat.h"
+#include "runtime/rank_config.h"
+#include "runtime/rank_links.h"
+
+namespace longspan::runtime {
+
+// The collective steps of a rank's blocks, and what came of them. Used by one thread, but for the
+// closing of the links.
+class RankGroups : public model::StageRanks {
+ public:
+  // `links` must outlive it.
+  RankGroups(const RankConfig& config, const RankLinks& links);
+
+  // The ranks that divide heads and columns among themselves; null where there is one.
+  comm::RankGroup* tensor_group() const { return tensor_group_.get(); }
+
+  void SumOverTensorRanks(const tensor::View& x) override;
+
+  // Runs a wait for others: it is told to the watch as such and counted.
+  base::Status Wait(comm::Collective collective);
+
+  // The first failure; none of the collective steps after it has done anything.
+  const base::Status& status() const { return status_; }
+  // Nanoseconds spent waiting since the last call.
+  int64_t TakeWaited();
+
+  void set_watch(ComputeWatch* watch) { watch_ = watch; }
+
+ private:
+  std::unique_ptr<comm::RankGroup> tensor_group_;
+  base::Status status_;
+  int64_t waited_ = 0;
+  ComputeWatch* watch_ = nullptr;
+};
+
+}  // namespace longspan::runtime
