@@ -78,7 +78,8 @@ class ShareBuilder {
   };
 
   Inheritance& Rank(const Place& place) {
-    return ranks_[static_cast<size_t>((place.stage - share_.first) * launch_.lanes + place.lane)];
+    const int64_t stage = place.stage - share_.first;
+    return ranks_[static_cast<size_t>(stage * launch_.lanes + place.lane)];
   }
 
   // The end of a line with another node; the nodes have seen to it that it is there. Stages that

@@ -239,7 +239,7 @@ class LinkGroup : public RankGroup {
       return all.subspan(static_cast<size_t>(begins[peer]) * element,
                          static_cast<size_t>(counts[peer]) * element);
     };
-    const auto sum = PrepareSum(x.dtype(), counts[rank_], block_of(rank_).data());
+    auto sum = PrepareSum(x.dtype(), counts[rank_], block_of(rank_).data());
     for (int peer = 0; peer < size(); ++peer) {
       Receive(sum->round, peer, number, PartFrom(*sum, peer));
       Send(sum->round, peer, number, block_of(peer));

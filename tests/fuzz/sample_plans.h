@@ -41,7 +41,7 @@ inline plan::StepPlan SamplePlan(uint64_t number, uint32_t epoch) {
 }
 
 inline plan::StepResult SampleResult(uint64_t number, uint32_t epoch) {
-  plan::StepResult result{.plan = {number}, .epoch = {epoch}, .stage = 1};
+  plan::StepResult result{.plan = {number}, .epoch = {epoch}, .rank = 1};
   result.timing = {.start = 10, .end = 30, .kernels = 15, .cpu = 14, .wait = 4, .transfer = 1};
   result.timing.intake = {.taken = 5, .tables = 6, .posted = 7};
   result.timing.spans = {{plan::SpanKind::kIdle, 8, 10}, {plan::SpanKind::kKernels, 10, 25}};

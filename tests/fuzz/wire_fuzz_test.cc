@@ -132,7 +132,7 @@ TEST(WireFuzzTest, Results) {
       EXPECT_EQ(result.status().code(), base::StatusCode::kDataLoss);
       return false;
     }
-    EXPECT_GE(result->stage, 0);
+    EXPECT_GE(result->rank, 0);
     for (const plan::StageSpan& span : result->timing.spans)
       EXPECT_LT(static_cast<int>(span.kind), plan::kSpanKinds);
     for (const plan::RowResult& row : result->rows) EXPECT_GE(row.token, -1);
