@@ -205,7 +205,7 @@ Result ToolCallReader::ReadWholeJson(std::string& held, bool last, std::vector<C
   pieces.push_back({.kind = Kind::kCall, .text = std::move(call->name)});
   pieces.push_back({.kind = Kind::kArguments, .text = std::move(call->arguments)});
   // The object's own end was taken: for Llama's tail it is put back.
-  if (syntax_ == ToolSyntax::kLlama) held.insert(0, "}");
+  if (syntax_ == ToolSyntax::kLlama) held.insert(held.begin(), '}');
   state_ = State::kTail;
   return Result::kCallDone;
 }

@@ -15,17 +15,18 @@ inline plan::StepPlan SamplePlan(uint64_t number, uint32_t epoch) {
   plan::StepPlan plan{.number = {number}, .epoch = {epoch}, .ends_group = number % 2 == 0};
   const auto n = static_cast<int64_t>(number);
   const auto page = [](int64_t value) { return static_cast<kv::PageId>(value % kSamplePages); };
-  if (number == 1) plan.started.push_back({.sequence = {1}});
-  plan.started.push_back({.sequence = {100 + n},
-                          .sampling = {.temperature = 0.7,
-                                       .top_k = 5,
-                                       .top_p = 0.9,
-                                       .seed = number,
-                                       .repetition_penalty = 1.1,
-                                       .top_logprobs = 2,
-                                       .logit_bias = {{7, -2.5F}, {11, 100.0F}}},
-                          .prompt = {4, 5, 6},
-                          .output = {7}});
+  if (number == 1) plan.started.emplace_back().sequence = {1};
+  plan::SequenceStart& start = plan.started.emplace_back();
+  start.sequence = {100 + n};
+  start.sampling = {.temperature = 0.7,
+                    .top_k = 5,
+                    .top_p = 0.9,
+                    .seed = number,
+                    .repetition_penalty = 1.1,
+                    .top_logprobs = 2};
+  start.sampling.logit_bias = {{7, -2.5F}, {11, 100.0F}};
+  start.prompt = {4, 5, 6};
+  start.output = {7};
   if (number > 2) plan.released.push_back({100 + n - 2});
   std::vector<plan::TokenSource> chunk(4, plan::TokenSource::Literal(17));
   plan.slices.push_back({{1}, (n - 1) * 4, std::move(chunk), {page(n)}});

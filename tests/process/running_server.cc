@@ -63,7 +63,8 @@ std::vector<json> RunningServer::Stream(const std::string& path, json body) cons
 }
 
 double RunningServer::Metric(const std::string& name) const {
-  const std::string text = "\n" + Get("/metrics").body;
+  std::string text = Get("/metrics").body;
+  text.insert(text.begin(), '\n');
   const size_t place = text.find("\n" + name + " ");
   EXPECT_NE(place, std::string::npos) << name;
   return place == std::string::npos ? -1 : std::stod(text.substr(place + name.size() + 2));
