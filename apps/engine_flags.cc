@@ -220,7 +220,7 @@ base::Status CheckNodes(const EngineFlags& flags) {
         flags.nodes);
   if (flags.mesh.stage_ranks() > 1)
     return base::Unimplemented(
-        "--tp-size {} is not built for several hosts yet: use --tp-size 1 or --nnodes 1",
+        "--tp-size {} over several hosts is not built yet: use --tp-size 1 or --nnodes 1",
         flags.mesh.tp);
   return base::OkStatus();
 }

@@ -47,9 +47,9 @@ void AddCalls(const Json& object, Answer& answer) {
   if (found == object.end()) return;
   for (const Json& call : *found) {
     const Json& function = call.at("function");
-    answer.calls.emplace_back(function.at("name"), function.at("arguments"));
-    LONGSPAN_CHECK(server::ParseJson(answer.calls.back().second).ok(),
-                   "the arguments of a call are no JSON");
+    const bool goes_on = call.contains("index") && call.at("index") < answer.calls.size();
+    if (!goes_on) answer.calls.emplace_back(function.at("name"), "");
+    answer.calls.back().second += function.at("arguments").get<std::string>();
   }
 }
 
