@@ -212,10 +212,12 @@ CommandResult Serve(const ServeFlags& flags) {
                  .metrics_need_key = flags.metrics_need_key,
                  .log_prompts = flags.log_prompts,
                  .arguments = Arguments(flags, *setup),
-                 .version = LONGSPAN_VERSION},
+                 .version = LONGSPAN_VERSION,
+                 .stage_ranks = flags.engine.mesh.stage_ranks()},
                 std::move(*pool));
   const server::HttpLimits limits = {
       .body_bytes = flags.max_body_mib << 20,
+      .all_bodies_bytes = std::max(int64_t{1} << 30, (flags.max_body_mib << 20) * 16),
       .connections = flags.max_connections,
       .request_time = std::chrono::seconds(flags.request_timeout),
       .silence = std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.comment_interval))};

@@ -9,6 +9,8 @@
 namespace longspan::runtime {
 namespace {
 
+constexpr int kMostLanes = 1024;  // no machine has more
+
 constexpr std::array<const char*, 3> kLineNames = {"control", "residual", "tokens"};
 
 }  // namespace
@@ -48,7 +50,9 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame) {
   for (uint32_t i = 0; i < count && reader.status().ok(); ++i)
     launch.addresses.push_back(reader.ReadString());
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
-  if (ring > 1 || launch.addresses.empty() || launch.lanes < 1 ||
+  // Several lanes over several nodes are not built.
+  const int most_lanes = launch.addresses.size() > 1 ? 1 : kMostLanes;
+  if (ring > 1 || launch.addresses.empty() || launch.lanes < 1 || launch.lanes > most_lanes ||
       launch.stages < static_cast<int64_t>(launch.addresses.size()))
     return base::DataLoss("an order to start {} stages on {} nodes makes no sense", launch.stages,
                           launch.addresses.size());

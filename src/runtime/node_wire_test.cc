@@ -30,6 +30,10 @@ TEST(NodeLaunchTest, BrokenOnesAreRefused) {
             StatusCode::kDataLoss);
   EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 1, 1, false, {"a", "b"}})).status().code(),
             StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 5, 2, false, {"a", "b"}})).status().code(),
+            StatusCode::kDataLoss);
+  EXPECT_EQ(DecodeLaunch(EncodeLaunch({7, 5, 1 << 30, false, {"a"}})).status().code(),
+            StatusCode::kDataLoss);
   EXPECT_EQ(DecodeLaunch(EncodeRunOver()).status().code(), StatusCode::kDataLoss);
   const Frame good = EncodeLaunch({7, 5, 1, false, {"10.0.0.1:5000", "[::1]:80"}});
   for (size_t size = 0; size < good.size(); ++size)

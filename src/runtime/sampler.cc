@@ -92,14 +92,19 @@ const Sampler::Sequence& Sampler::SequenceOf(const plan::StepPlan& plan, uint32_
 base::Status Sampler::Run(const model::Step& step, const plan::StepPlan& plan,
                           const tensor::ConstView& residual, std::span<const int32_t> row_index,
                           plan::StepResult& result) {
-  // Rows that draw a token go first, so that only their blocks pay for sampling.
+  // Rows that draw a token go first, so that only their blocks pay for sampling, and of a divided
+  // vocabulary those before the others that few logits decide: how a row is computed must not
+  // depend on its company.
   std::vector<uint32_t> slots(plan.logits_rows.size());
   std::iota(slots.begin(), slots.end(), 0u);
   const auto score_begin = std::stable_partition(
       slots.begin(), slots.end(), [&](uint32_t slot) { return plan.logits_rows[slot].sample; });
+  const auto undecided_begin = std::stable_partition(
+      slots.begin(), score_begin, [&](uint32_t slot) { return DecidingLogits(plan, slot) > 0; });
+  const auto decided = static_cast<size_t>(undecided_begin - slots.begin());
   const auto samples = static_cast<size_t>(score_begin - slots.begin());
   for (size_t begin = 0; begin < slots.size();) {
-    const size_t group_end = begin < samples ? samples : slots.size();
+    const size_t group_end = begin < decided ? decided : begin < samples ? samples : slots.size();
     const size_t end = std::min(group_end, begin + static_cast<size_t>(kBlockRows));
     LONGSPAN_RETURN_IF_ERROR(RunBlock(step, plan, residual, row_index,
                                       std::span(slots).subspan(begin, end - begin), result));
@@ -132,7 +137,9 @@ base::Status Sampler::RunBlock(const model::Step& step, const plan::StepPlan& pl
         auto values, FloatsToHost(backend_, queue, normed.Rows(static_cast<int64_t>(i), 1)));
     result.hidden.push_back({slots[i], model_.part().ranges.back().end, std::move(values)});
   }
-  const int64_t deciding = divided_head_ ? DecidingLogits(plan, slots) : 0;
+  int64_t deciding = DecidingLogits(plan, slots[0]);
+  for (const uint32_t slot : slots.subspan(1))
+    deciding = std::max(deciding, DecidingLogits(plan, slot));
   if (deciding > 0) {
     LONGSPAN_ASSIGN_OR_RETURN(const BestTokens best, divided_head_->Best(step, normed, deciding));
     LONGSPAN_RETURN_IF_ERROR(SampleAmongBest(step, plan, slots, best, block));
@@ -178,20 +185,15 @@ base::Result<View> Sampler::Logits(const model::Step& step, const tensor::ConstV
   return logits;
 }
 
-int64_t Sampler::DecidingLogits(const plan::StepPlan& plan, std::span<const uint32_t> slots) const {
-  int64_t deciding = 1;
-  for (const uint32_t slot : slots) {
-    const plan::LogitsRow& row = plan.logits_rows[slot];
-    if (!row.sample || row.return_logits) return 0;
-    const spec::SamplingSpec& sampling = SequenceOf(plan, slot).sampling;
-    const bool greedy = sampling.temperature == 0;
-    // A bias or a penalty may lift any token above the others.
-    if (!sampling.logit_bias.empty() || sampling.has_penalties() ||
-        (!greedy && sampling.top_k == 0))
-      return 0;
-    const int kept = greedy ? 1 : sampling.top_k;
-    deciding = std::max<int64_t>({deciding, kept, sampling.top_logprobs});
-  }
+int64_t Sampler::DecidingLogits(const plan::StepPlan& plan, uint32_t slot) const {
+  const plan::LogitsRow& row = plan.logits_rows[slot];
+  if (!divided_head_ || !row.sample || row.return_logits) return 0;
+  const spec::SamplingSpec& sampling = SequenceOf(plan, slot).sampling;
+  const bool greedy = sampling.temperature == 0;
+  // A bias or a penalty may lift any token above the others.
+  if (!sampling.logit_bias.empty() || sampling.has_penalties() || (!greedy && sampling.top_k == 0))
+    return 0;
+  const int64_t deciding = std::max({1, greedy ? 1 : sampling.top_k, sampling.top_logprobs});
   // Of a large part of the vocabulary the logits alone are less to exchange.
   return deciding <= divided_head_->share_size() / 4 ? deciding : 0;
 }

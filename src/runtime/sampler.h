@@ -61,8 +61,9 @@ class Sampler {
   // By way of the host: few requests have a bias, and no backend needs an op for it.
   base::Status AddBias(const model::Step& step, const plan::StepPlan& plan,
                        std::span<const uint32_t> slots, const tensor::View& logits);
-  // How many of the largest logits decide what these rows sample and report; 0 where all do.
-  int64_t DecidingLogits(const plan::StepPlan& plan, std::span<const uint32_t> slots) const;
+  // How many of the largest logits of a divided vocabulary decide what this row samples and
+  // reports; 0 where all do.
+  int64_t DecidingLogits(const plan::StepPlan& plan, uint32_t slot) const;
   base::Result<tensor::View> Logits(const model::Step& step, const tensor::ConstView& normed,
                                     tensor::Workspace::Scope& scope) const;
   base::Status SampleAmongBest(const model::Step& step, const plan::StepPlan& plan,

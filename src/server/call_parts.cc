@@ -11,11 +11,35 @@ namespace longspan::server {
 namespace {
 
 constexpr int kMostChoices = 128;
-constexpr int64_t kMostSequences = 2048;
+// They are queued together: what the queue holds if nothing else is said.
+constexpr int64_t kMostSequences = 1024;
 
 uint64_t RandomSeed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
+}
+
+// Of every sequence, looked for after each of its tokens.
+constexpr size_t kMostStops = 64;
+constexpr size_t kLongestStop = 1024;
+constexpr size_t kMostStopTokens = 1024;
+
+std::optional<CallError> CheckStops(const GenerationRequest& generation) {
+  const auto error = [](const char* member, const std::string& sentence) {
+    return CallError{base::InvalidArgument("{}", sentence), member, {}};
+  };
+  if (generation.stop.size() > kMostStops)
+    return error("stop", fmt::format("'stop' has {} strings: give at most {}",
+                                     generation.stop.size(), kMostStops));
+  for (const std::string& stop : generation.stop)
+    if (stop.size() > kLongestStop)
+      return error("stop", fmt::format("a string of 'stop' has {} bytes: give at most {}",
+                                       stop.size(), kLongestStop));
+  const size_t tokens = generation.common.stop_tokens.size();
+  if (tokens > kMostStopTokens)
+    return error("stop_token_ids", fmt::format("'stop_token_ids' has {} ids: give at most {}",
+                                               tokens, kMostStopTokens));
+  return std::nullopt;
 }
 
 }  // namespace
@@ -151,15 +175,14 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
         base::InvalidArgument("'stop' needs a tokenizer, which the model does not have"),
         "stop",
         {}};
-  int64_t longest = 0;
-  for (const auto& prompt : generation.prompts) {
-    call.prompt_tokens.push_back(static_cast<int64_t>(prompt.size()));
-    longest = std::max(longest, call.prompt_tokens.back());
-  }
-  const int64_t room = RoomFor(longest, model.limits);
-  generation.common.max_tokens = std::min(max_tokens.value_or(room), room);
+  if (auto error = CheckStops(generation)) return error;
+  // Each prompt leaves a room of its own: Generation cuts this to it.
+  generation.common.max_tokens = max_tokens.value_or(model.limits.context_length);
   for (std::vector<int32_t>& prompt : generation.prompts) {
+    call.prompt_tokens.push_back(static_cast<int64_t>(prompt.size()));
     engine::Request request = generation.common;
+    request.max_tokens =
+        std::min(request.max_tokens, RoomFor(call.prompt_tokens.back(), model.limits));
     request.prompt = std::move(prompt);
     const base::Status status = engine::CheckRequest(request, model.limits);
     prompt = std::move(request.prompt);

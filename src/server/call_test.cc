@@ -85,7 +85,7 @@ TEST_F(CallTest, DefaultsAreOpenAis) {
   Call greedy;
   ASSERT_FALSE(
       ReadCompletionCall({{"prompt", "x"}, {"max_tokens", 1'000'000'000'000}}, *model_, greedy));
-  EXPECT_EQ(greedy.generation.common.max_tokens, 4095);
+  EXPECT_EQ(greedy.generation.common.max_tokens, 1'000'000'000'000) << "cut when it is known";
   EXPECT_EQ(call.generation.common.sampling.temperature, 1);
   EXPECT_FALSE(call.stream);
   // Two requests without a seed draw differently.
@@ -94,8 +94,7 @@ TEST_F(CallTest, DefaultsAreOpenAis) {
   EXPECT_NE(call.generation.common.sampling.seed, other.generation.common.sampling.seed);
   // A chat goes on as long as there is room.
   const Call chat = Chat({{"messages", Messages("x")}});
-  EXPECT_EQ(chat.generation.common.max_tokens,
-            4096 - static_cast<int64_t>(chat.generation.prompts[0].size()));
+  EXPECT_EQ(chat.generation.common.max_tokens, 4096);
 }
 
 TEST_F(CallTest, AChatIsRenderedAndTokenised) {
@@ -272,6 +271,35 @@ TEST_F(CallTest, NativeRequests) {
       ReadNativeCall({{"text", "x"}, {"sampling_params", {{"regex", "a+"}}}}, *model_, wrong);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->param, "sampling_params.regex");
+}
+
+// As they come from a body: a number that is too large for an id is none, and becomes no other one.
+TEST_F(CallTest, IdsThatDoNotFitAreRefused) {
+  for (const char* id : {"4294967333", "1099511627776", "-2147483649", "2147483648"}) {
+    Call call;
+    const auto body = ParseJson(fmt::format(R"({{"prompt": [5, {}]}})", id));
+    ASSERT_TRUE(body.ok());
+    EXPECT_TRUE(ReadCompletionCall(*body, *model_, call)) << id;
+    Call native;
+    const auto ids = ParseJson(fmt::format(R"({{"input_ids": [5, {}]}})", id));
+    EXPECT_TRUE(ReadNativeCall(*ids, *model_, native)) << id;
+    Call stops;
+    const auto stop = ParseJson(fmt::format(R"({{"prompt": [5], "stop_token_ids": [{}]}})", id));
+    EXPECT_TRUE(ReadCompletionCall(*stop, *model_, stops)) << id;
+  }
+}
+
+TEST_F(CallTest, StopsAreLimited) {
+  const auto error = [&](const Json& stop, const Json& ids) {
+    Call call;
+    const auto refused = ReadCompletionCall(
+        {{"prompt", "x"}, {"stop", stop}, {"stop_token_ids", ids}}, *model_, call);
+    return refused ? refused->status.message() : "";
+  };
+  EXPECT_EQ(error(std::vector<std::string>(64, "end"), std::vector<int>(1024, 5)), "");
+  EXPECT_THAT(error(std::vector<std::string>(65, "end"), nullptr), HasSubstr("at most 64"));
+  EXPECT_THAT(error(std::string(1025, 'x'), nullptr), HasSubstr("at most 1024"));
+  EXPECT_THAT(error(nullptr, std::vector<int>(1025, 5)), HasSubstr("at most 1024"));
 }
 
 TEST(SamplingDefaultsTest, ComeFromTheModel) {

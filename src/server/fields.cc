@@ -155,7 +155,7 @@ std::optional<std::vector<int32_t>> TokenIds(const Json& array) {
     if (!entry.is_number_integer()) return std::nullopt;
     if (entry.is_number_unsigned() && entry.get<uint64_t>() > INT32_MAX) return std::nullopt;
     const auto id = entry.get<int64_t>();
-    if (id < INT32_MIN) return std::nullopt;
+    if (id < INT32_MIN || id > INT32_MAX) return std::nullopt;
     ids.push_back(static_cast<int32_t>(id));
   }
   return ids;

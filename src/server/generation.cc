@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "server/served_model.h"
+
 namespace longspan::server {
 namespace {
 
@@ -66,6 +68,8 @@ void Generation::Abort() {
   context_.loop.Post([self = shared_from_this()](engine::Engine& engine) {
     if (self->over_) return;
     self->over_ = self->aborted_ = true;
+    // What has not begun is told when it would have: SubmitFirst.
+    if (self->engine_ == nullptr) return;
     std::vector<bool> runs(self->sequences_);
     for (const auto& [id, stream] : self->streams_) runs[stream.sequence] = true;
     // The choices that wait for their prompt end like those that run.
@@ -99,6 +103,10 @@ void Generation::Push(GenerationEvent event) {
 }
 
 void Generation::SubmitFirst(engine::Engine& engine) {
+  if (aborted_) {
+    Push(AcceptedEvent{});
+    for (size_t i = 0; i < sequences_; ++i) PushAborted(i);
+  }
   if (over_) return;
   engine_ = &engine;
   itself_ = shared_from_this();
@@ -110,8 +118,8 @@ void Generation::SubmitFirst(engine::Engine& engine) {
   Push(AcceptedEvent{});
 }
 
-void Generation::SubmitOthers(engine::Engine& engine, size_t prompt) {
-  for (int choice = 1; choice < request_.choices; ++choice) {
+void Generation::SubmitOthers(engine::Engine& engine, size_t prompt, int first) {
+  for (int choice = first; choice < request_.choices; ++choice) {
     const size_t sequence =
         prompt * static_cast<size_t>(request_.choices) + static_cast<size_t>(choice);
     if (over_) {
@@ -119,6 +127,15 @@ void Generation::SubmitOthers(engine::Engine& engine, size_t prompt) {
       continue;
     }
     base::Status status = Submit(engine, sequence);
+    if (status.code() == base::StatusCode::kResourceExhausted) {
+      // The request was accepted, so it waits for a place in the queue as long as it must.
+      const bool posted =
+          context_.loop.Post([self = shared_from_this(), prompt, choice](engine::Engine& later) {
+            self->SubmitOthers(later, prompt, choice);
+          });
+      if (!posted) Fail(engine, base::Unavailable("the engine has ended"));
+      return;
+    }
     if (!status.ok()) return Fail(engine, std::move(status));
   }
 }
@@ -129,8 +146,8 @@ base::Status Generation::Submit(engine::Engine& engine, size_t sequence) {
   engine::Request request = request_.common;
   std::vector<int32_t>& prompt = request_.prompts[sequence / choices];
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
-  // The last choice has no other to leave the tokens to.
-  request.prompt = choice + 1 == choices ? std::move(prompt) : prompt;
+  request.prompt = prompt;
+  request.max_tokens = std::min(request.max_tokens, RoomFor(prompt_tokens, engine.limits()));
   request.sampling.seed += choice;
   std::vector<int32_t> scored;
   if (request_.scored_from && choice == 0) {
@@ -138,6 +155,8 @@ base::Status Generation::Submit(engine::Engine& engine, size_t sequence) {
     scored = request.prompt;
   }
   LONGSPAN_ASSIGN_OR_RETURN(const plan::SequenceId id, engine.Submit(std::move(request), this));
+  // The last choice has no other to leave the tokens to.
+  if (choice + 1 == choices) prompt = {};
   Stream stream{.sequence = sequence,
                 .detokenizer = {},
                 .stop = text::StopMatcher(request_.stop),
@@ -205,7 +224,7 @@ void Generation::OnPrefill(plan::SequenceId id, int64_t done, int64_t total) {
     // Its pages are cached when the commit at hand is done.
     if (request_.choices > 1)
       context_.loop.Post([self = shared_from_this(), prompt](engine::Engine& engine) {
-        self->SubmitOthers(engine, prompt);
+        self->SubmitOthers(engine, prompt, /*first=*/1);
       });
   }
   const double seconds = AddToClock(id, done, stream);

@@ -139,7 +139,8 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
   Generation(GenerationContext context, GenerationRequest request, std::function<void()> wake);
 
   void SubmitFirst(engine::Engine& engine);
-  void SubmitOthers(engine::Engine& engine, size_t prompt);
+  // From choice `first` on.
+  void SubmitOthers(engine::Engine& engine, size_t prompt, int first);
   base::Status Submit(engine::Engine& engine, size_t sequence);
   // The rows of a prompt to score, and whether they are to come with all logits.
   void AskForScores(engine::Request& request) const;

@@ -35,7 +35,7 @@ void AddEngine(const EngineSnapshot& engine, MetricsText& text) {
            static_cast<double>(engine.preemptions));
 }
 
-void AddPipeline(const engine::Counters& counters, MetricsText& text) {
+void AddPipeline(const engine::Counters& counters, int stage_ranks, MetricsText& text) {
   text.Add("longspan_plans_total", "counter", "Steps that all stages have computed.",
            static_cast<double>(counters.plans));
   text.Add("longspan_rows_total", "counter", "Token rows of those steps.",
@@ -49,10 +49,13 @@ void AddPipeline(const engine::Counters& counters, MetricsText& text) {
   text.Add("longspan_bubble_ratio", "gauge",
            "Share of the stages' active time since the start in which they had nothing to do.",
            whole > 0 ? std::clamp(Seconds(bubble) / whole, 0.0, 1.0) : 0);
-  const auto per_rank = [&](std::string_view name, std::string_view help, auto value) {
+  const auto per_rank = [&, stage_ranks](std::string_view name, std::string_view help, auto value) {
     text.Family(name, "counter", help);
-    for (size_t rank = 0; rank < counters.ranks.size(); ++rank)
-      text.Sample(name, value(counters.ranks[rank]), fmt::format("stage=\"{}\"", rank));
+    for (size_t rank = 0; rank < counters.ranks.size(); ++rank) {
+      std::string labels = fmt::format("stage=\"{}\"", rank / static_cast<size_t>(stage_ranks));
+      if (stage_ranks > 1) fmt::format_to(std::back_inserter(labels), ",rank=\"{}\"", rank);
+      text.Sample(name, value(counters.ranks[rank]), labels);
+    }
   };
   per_rank("longspan_stage_kernel_seconds_total", "Time in kernels.",
            [](const engine::RankCounters& rank) { return Seconds(rank.kernels); });
@@ -109,8 +112,9 @@ void MetricsText::Add(std::string_view name, std::string_view help, const Histog
   Sample(fmt::format("{}_count", name), static_cast<double>(below));
 }
 
-Metrics::Metrics()
-    : time_to_first_token_(Latencies()),
+Metrics::Metrics(int stage_ranks)
+    : stage_ranks_(stage_ranks),
+      time_to_first_token_(Latencies()),
       inter_token_(Latencies()),
       end_to_end_(Latencies()),
       queue_time_(Latencies()),
@@ -208,7 +212,7 @@ std::string Metrics::Text(const EngineSnapshot& engine, int64_t connections) con
   }
   text.Add("longspan_connections", "gauge", "Open connections.", static_cast<double>(connections));
   AddEngine(engine, text);
-  AddPipeline(engine.counters, text);
+  AddPipeline(engine.counters, stage_ranks_, text);
   return text.text();
 }
 

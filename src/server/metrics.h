@@ -51,7 +51,7 @@ class MetricsText {
 // Thread-safe.
 class Metrics {
  public:
-  Metrics();
+  explicit Metrics(int stage_ranks = 1);  // of each stage
 
   void OnRequest(const std::string& path, int status);
   void OnFirstToken(double seconds);
@@ -71,6 +71,7 @@ class Metrics {
   std::string Text(const EngineSnapshot& engine, int64_t connections) const;
 
  private:
+  const int stage_ranks_;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int>, int64_t> requests_;
   Histogram time_to_first_token_;

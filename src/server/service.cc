@@ -35,7 +35,11 @@ int64_t UnixSeconds() {
 }  // namespace
 
 Service::Service(ServiceOptions options, EngineLoop& loop, WorkerPool& pool)
-    : options_(std::move(options)), loop_(loop), pool_(pool), log_(base::Log("server")) {
+    : options_(std::move(options)),
+      loop_(loop),
+      pool_(pool),
+      log_(base::Log("server")),
+      metrics_(options_.stage_ranks) {
   AddRoutes();
 }
 

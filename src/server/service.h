@@ -27,6 +27,7 @@ struct ServiceOptions {
   bool log_prompts = false;
   Json arguments = Json::object();  // of the server, for /server_info; without keys
   std::string version;
+  int stage_ranks = 1;  // of each pipeline stage
 };
 
 // Answers requests by means of an engine. Until SetModel it is starting: only the endpoints that

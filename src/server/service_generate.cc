@@ -16,10 +16,17 @@ class HealthSource : public ResponseSource {
  public:
   explicit HealthSource(std::shared_ptr<Generation> generation)
       : generation_(std::move(generation)) {}
+  // Answered without the token, it is not to wait in the queue for ever.
+  ~HealthSource() override { generation_->Cancel(); }
+  HealthSource(const HealthSource&) = delete;
+  HealthSource& operator=(const HealthSource&) = delete;
 
   void Pull(ResponseWriter& writer) override {
     for (const GenerationEvent& event : generation_->Drain()) {
       const auto* failed = std::get_if<FailedEvent>(&event);
+      // A full queue is no illness: whether the engine gets on is seen when the time is over.
+      if (failed != nullptr && failed->status.code() == base::StatusCode::kResourceExhausted)
+        return;
       if (failed != nullptr) return writer.Respond(ErrorResponse(503, failed->status.message()));
       const auto* token = std::get_if<TokenEvent>(&event);
       if (token != nullptr && token->finish) return writer.Respond(Healthy());

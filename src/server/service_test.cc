@@ -120,6 +120,16 @@ TEST(MetricsTest, BucketsAreCumulated) {
   EXPECT_THAT(text, HasSubstr("longspan_prefill_chunk_error_ratio_bucket{le=\"0.5\"} 1\n"));
 }
 
+TEST(MetricsTest, RanksAreToldByStage) {
+  EngineSnapshot engine;
+  engine.counters.ranks.resize(4);
+  engine.counters.ranks[2].sent_bytes = 77;
+  EXPECT_THAT(Metrics().Text(engine, 0),
+              HasSubstr("longspan_boundary_sent_bytes_total{stage=\"2\"} 77\n"));
+  EXPECT_THAT(Metrics(2).Text(engine, 0),
+              HasSubstr("longspan_boundary_sent_bytes_total{stage=\"1\",rank=\"2\"} 77\n"));
+}
+
 TEST(MetricsTest, EverySequenceEndsOnce) {
   Metrics metrics;
   metrics.OnSubmitted(7);

@@ -93,6 +93,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.deterministic = layout.deterministic;
   flags.max_total_tokens = layout.max_total_tokens;
   flags.max_running_requests = layout.max_running;
+  flags.max_queued_requests = layout.max_queued;
   flags.disable_radix_cache = !layout.reuse_prefixes;
   flags.watchdog_timeout = 3600;  // slow under the sanitizers, and no test of stalls starts here
   const auto setup = apps::ResolveSetup(flags);

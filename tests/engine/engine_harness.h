@@ -27,6 +27,7 @@ struct Layout {
   bool deterministic = false;
   int64_t max_total_tokens = 1 << 15;
   int64_t max_running = 64;
+  int64_t max_queued = 1024;
   bool reuse_prefixes = true;
 
   std::string ToString() const;

@@ -85,7 +85,12 @@ std::vector<engine::Request> MixedRequests(int vocab) {
       {.temperature = 0.8, .top_k = 5, .seed = 1},
       {.temperature = 1.2, .top_k = 20, .top_p = 0.9, .min_p = 0.01, .seed = 2, .top_logprobs = 4},
       {.temperature = 1, .seed = 3},
-      {.repetition_penalty = 1.3, .frequency_penalty = 0.2}};
+      {.repetition_penalty = 1.3, .frequency_penalty = 0.2},
+      {.logit_bias = {{7, 1000.0F}}},
+      {.temperature = 0.8,
+       .top_k = 5,
+       .seed = 4,
+       .logit_bias = {{3, -1000.0F}, {vocab - 1, 5.0F}}}};
   std::vector<engine::Request> requests;
   for (size_t i = 0; i < samplings.size(); ++i)
     requests.push_back({.prompt = RandomIds(3 + 40 * static_cast<int64_t>(i), vocab, i),
