@@ -100,10 +100,9 @@ void ReadLogitBias(Fields& fields, const ServedModel& model, Call& call) {
   }
 }
 
-void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
+void ReadGenerationFields(Fields& fields, const ServedModel& model, Call& call) {
   GenerationRequest& generation = call.generation;
   spec::SamplingSpec& sampling = generation.common.sampling;
-  sampling = model.sampling;
   fields.Read("temperature", sampling.temperature);
   fields.Read("top_p", sampling.top_p);
   fields.Read("top_k", sampling.top_k);
@@ -112,9 +111,6 @@ void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
   fields.Read("presence_penalty", sampling.presence_penalty);
   fields.Read("repetition_penalty", sampling.repetition_penalty);
   sampling.top_k = std::max(0, sampling.top_k);  // some clients write -1 for all
-  std::optional<int64_t> seed;
-  fields.Read("seed", seed);
-  SetSeed(seed, call);
   fields.Read("n", generation.choices);
   if (generation.choices < 1 || generation.choices > kMostChoices)
     fields.Fail("n", fmt::format("must be 1 to {}", kMostChoices));
@@ -122,13 +118,22 @@ void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
   fields.Read("stop_token_ids", generation.common.stop_tokens);
   fields.Read("ignore_eos", generation.common.ignore_end_tokens);
   fields.Read("skip_special_tokens", generation.skip_special);
-  fields.Read("include_stop_str_in_output", generation.keep_stop);
   fields.Read("no_stop_trim", generation.keep_stop);
+  ReadLogitBias(fields, model, call);
+  CheckSamplingMembers(sampling, fields);
+}
+
+void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
+  GenerationRequest& generation = call.generation;
+  generation.common.sampling = model.sampling;
+  ReadGenerationFields(fields, model, call);
+  std::optional<int64_t> seed;
+  fields.Read("seed", seed);
+  SetSeed(seed, call);
+  fields.Read("include_stop_str_in_output", generation.keep_stop);
   fields.Read("stream", call.stream);
   fields.Read("rid", call.id);
   ReadStreamOptions(fields, call);
-  ReadLogitBias(fields, model, call);
-  CheckSamplingMembers(sampling, fields);
 
   int best_of = generation.choices;
   fields.Read("best_of", best_of);

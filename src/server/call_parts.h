@@ -8,7 +8,9 @@
 
 namespace longspan::server {
 
-// The fields that completions and chat completions have in common: sampling, stops, streaming, n.
+// The fields that all endpoints which generate have in common: sampling but for the seed, stops, n.
+void ReadGenerationFields(Fields& fields, const ServedModel& model, Call& call);
+// The fields that completions and chat completions have in common: those, the seed and streaming.
 // What is known and not supported is refused by name where it would change the result.
 void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call);
 // stream_options, whose own errors become those of `fields`.

@@ -71,15 +71,7 @@ class CompletionFormatter : public Formatter {
     AppendEvent(json, out);
   }
 
-  void OnEnd(std::string& out) override {
-    if (call_.include_usage) {
-      Json json = Head();
-      json["choices"] = Json::array();
-      json["usage"] = usage_.ToJson();
-      AppendEvent(json, out);
-    }
-    AppendDone(out);
-  }
+  void OnEnd(std::string& out) override { AppendStreamEnd(call_, usage_, Head(), out); }
 
   Json Body() override {
     Json json = Head();

@@ -113,4 +113,13 @@ double FiniteLogprob(float logprob) {
   return std::isfinite(logprob) ? std::max(logprob, kLowest) : kLowest;
 }
 
+void AppendStreamEnd(const Call& call, const Usage& usage, Json head, std::string& out) {
+  if (call.include_usage) {
+    head["choices"] = Json::array();
+    head["usage"] = usage.ToJson();
+    AppendEvent(head, out);
+  }
+  AppendDone(out);
+}
+
 }  // namespace longspan::server

@@ -39,6 +39,10 @@ class Usage {
   int64_t reasoning_ = 0;
 };
 
+// The last events of a stream: the usage where the call asks for it, in an event with this head and
+// without choices, and [DONE].
+void AppendStreamEnd(const Call& call, const Usage& usage, Json head, std::string& out);
+
 // The token as a text, and as bytes. As OpenAI writes them, tokens that are no whole characters are
 // "bytes:\xe2\x82"; ids without a tokenizer or outside its vocabulary are "token_id:N".
 std::string TokenName(const text::Tokenizer* tokenizer, int32_t token);

@@ -11,32 +11,14 @@ constexpr int64_t kDefaultTokens = 128;
 
 void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
                         std::optional<int64_t>& max_tokens) {
-  GenerationRequest& generation = call.generation;
-  spec::SamplingSpec& sampling = generation.common.sampling;
   max_tokens = kDefaultTokens;
   fields.Read("max_new_tokens", max_tokens);
   CheckMaxTokens("max_new_tokens", max_tokens, fields);
-  fields.Read("temperature", sampling.temperature);
-  fields.Read("top_p", sampling.top_p);
-  fields.Read("top_k", sampling.top_k);
-  fields.Read("min_p", sampling.min_p);
-  fields.Read("frequency_penalty", sampling.frequency_penalty);
-  fields.Read("presence_penalty", sampling.presence_penalty);
-  fields.Read("repetition_penalty", sampling.repetition_penalty);
-  sampling.top_k = std::max(0, sampling.top_k);
+  ReadGenerationFields(fields, model, call);
   std::optional<int64_t> seed;
   fields.Read("seed", seed);
   fields.Read("sampling_seed", seed);
   SetSeed(seed, call);
-  fields.Read("n", generation.choices);
-  if (generation.choices < 1 || generation.choices > 128) fields.Fail("n", "must be 1 to 128");
-  fields.Read("stop", generation.stop);
-  fields.Read("stop_token_ids", generation.common.stop_tokens);
-  fields.Read("ignore_eos", generation.common.ignore_end_tokens);
-  fields.Read("skip_special_tokens", generation.skip_special);
-  fields.Read("no_stop_trim", generation.keep_stop);
-  ReadLogitBias(fields, model, call);
-  CheckSamplingMembers(sampling, fields);
   RefuseAll(RefusedOfSamplingParams(), fields);
 }
 
