@@ -234,44 +234,49 @@ void TokenLogprob(tensor::ExecutionContext& context, const ops::TokenLogprobArgs
   });
 }
 
-void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& args) {
-  const int64_t vocab_size = args.logits.size(1);
-  const int64_t count = args.tokens.size(1);
+namespace {
+
+// The best candidates of every row: write(row, logits, candidates, log sum).
+template <typename Write>
+void ForBest(tensor::ExecutionContext& context, const tensor::ConstView& all, int64_t count,
+             Write write) {
+  const int64_t vocab_size = all.size(1);
   const KernelTable& kernels = ActiveKernels();
   tensor::Workspace::Scope scope(context.workspace);
   const Scratch scratch(scope, Pool(context).threads(), vocab_size);
-  Pool(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
-    const float* logits = args.logits.row<float>(row);
+  Pool(context).ParallelFor(all.size(0), [&](int64_t row, int thread) {
+    const float* logits = all.row<float>(row);
     Candidates candidates = scratch.Of(thread);
     ReadLogits(logits, candidates);
     candidates.Reset();
     candidates.SortBest(count);
-    const double log_sum = LogSum(kernels, logits, vocab_size);
-    for (int64_t i = 0; i < count; ++i) {
-      args.tokens.row<int32_t>(row)[i] = candidates.token(i);
-      args.logprobs.row<float>(row)[i] = static_cast<float>(candidates.score(i) - log_sum);
-    }
+    write(row, logits, candidates, LogSum(kernels, logits, vocab_size));
   });
 }
 
-void TopLogits(tensor::ExecutionContext& context, const ops::TopLogitsArgs& args) {
-  const int64_t vocab_size = args.logits.size(1);
+}  // namespace
+
+void TopLogprobs(tensor::ExecutionContext& context, const ops::TopLogprobsArgs& args) {
   const int64_t count = args.tokens.size(1);
-  const KernelTable& kernels = ActiveKernels();
-  tensor::Workspace::Scope scope(context.workspace);
-  const Scratch scratch(scope, Pool(context).threads(), vocab_size);
-  Pool(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
-    const float* logits = args.logits.row<float>(row);
-    Candidates candidates = scratch.Of(thread);
-    ReadLogits(logits, candidates);
-    candidates.Reset();
-    candidates.SortBest(count);
-    for (int64_t i = 0; i < count; ++i) {
-      args.tokens.row<int32_t>(row)[i] = candidates.token(i);
-      args.values.row<float>(row)[i] = logits[candidates.token(i)];
-    }
-    args.log_sums.data<float>()[row] = static_cast<float>(LogSum(kernels, logits, vocab_size));
-  });
+  ForBest(context, args.logits, count,
+          [&](int64_t row, const float*, const Candidates& candidates, double log_sum) {
+            for (int64_t i = 0; i < count; ++i) {
+              args.tokens.row<int32_t>(row)[i] = candidates.token(i);
+              args.logprobs.row<float>(row)[i] = static_cast<float>(candidates.score(i) - log_sum);
+            }
+          });
+}
+
+void TopLogits(tensor::ExecutionContext& context, const ops::TopLogitsArgs& args) {
+  const int64_t count = args.tokens.size(1);
+  ForBest(context, args.logits, count,
+          [&](int64_t row, const float* logits, const Candidates& candidates, double log_sum) {
+            for (int64_t i = 0; i < count; ++i) {
+              args.tokens.row<int32_t>(row)[i] = candidates.token(i);
+              args.values.row<float>(row)[i] = logits[candidates.token(i)];
+            }
+            args.log_sums.data<float>()[row] = static_cast<float>(log_sum);
+          });
 }
 
 }  // namespace longspan::backend::cpu
