@@ -218,10 +218,6 @@ base::Status CheckNodes(const EngineFlags& flags) {
     return base::InvalidArgument(
         "--nnodes {} needs a stage for every host: give --pp-size {} or more", flags.nodes,
         flags.nodes);
-  if (flags.mesh.stage_ranks() > 1)
-    return base::Unimplemented(
-        "--tp-size {} over several hosts is not built yet: use --tp-size 1 or --nnodes 1",
-        flags.mesh.tp);
   return base::OkStatus();
 }
 

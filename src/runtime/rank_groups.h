@@ -6,6 +6,7 @@
 
 #include "comm/rank_group.h"
 #include "model/stage_ranks.h"
+#include "plan/exchange_volume.h"
 #include "runtime/beat.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
@@ -22,7 +23,14 @@ class RankGroups : public model::StageRanks {
   // The ranks that divide heads and columns among themselves; null where there is one.
   comm::RankGroup* tensor_group() const { return tensor_group_.get(); }
 
+  // The ranks that divide the experts among themselves; null where there is one.
+  comm::RankGroup* expert_group() const { return expert_group_.get(); }
+
   void SumOverTensorRanks(const tensor::View& x) override;
+
+  void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
+                           std::span<const std::span<std::byte>> incoming) override;
+  bool AwaitExperts() override;
 
   // Runs a wait for others: it is told to the watch as such and counted.
   base::Status Wait(comm::Collective collective);
@@ -31,13 +39,18 @@ class RankGroups : public model::StageRanks {
   const base::Status& status() const { return status_; }
   // Nanoseconds spent waiting since the last call.
   int64_t TakeWaited();
+  // What has come from other ranks since the last call.
+  plan::AxisBytes TakeReceived();
 
   void set_watch(ComputeWatch* watch) { watch_ = watch; }
 
  private:
   std::unique_ptr<comm::RankGroup> tensor_group_;
+  std::unique_ptr<comm::RankGroup> expert_group_;  // those that divide the experts; or null
+  comm::Collective expert_exchange_;               // under way
   base::Status status_;
   int64_t waited_ = 0;
+  plan::AxisBytes told_;  // by TakeReceived
   ComputeWatch* watch_ = nullptr;
 };
 

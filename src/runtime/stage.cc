@@ -228,6 +228,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
     }
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
+  result.timing.exchanged += groups_.TakeReceived();
   timer.Stop();
   last_end_ = result.timing.end;
   // All ranks of the stage know them; one tells.

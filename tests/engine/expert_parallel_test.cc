@@ -1,6 +1,7 @@
 // Ranks that divide the experts: what they have, and that their sums do not depend on company.
 #include <gtest/gtest.h>
 
+#include "tests/engine/golden.h"
 #include "tests/engine/same_bits.h"
 
 namespace longspan::testing {
@@ -34,6 +35,19 @@ TEST(ExpertParallelTest, ARowsBitsDoNotDependOnTheChunking) {
                        layout.ToString());
       }
     }
+  }
+}
+
+// Eight ranks: two stages of four lanes, in which two groups divide the experts.
+TEST(ExpertParallelTest, EightRanksGiveTheGoldenLogits) {
+  constexpr const char* kModel = "rand-deepseek-v32";
+  const auto engine = Start(
+      ModelFolder(kModel), {.stages = 2, .tensor_ranks = 4, .expert_ranks = 2, .chunk_tokens = 40});
+  for (const GoldenCase& golden : ReadGolden(kModel)) {
+    if (golden.ids.size() > 120) continue;
+    const Deviation deviation = Compare(Score(*engine, golden.ids, golden.positions), golden);
+    EXPECT_LE(deviation.largest, 1e-4) << golden.name;
+    EXPECT_LE(deviation.hidden, 1e-4) << golden.name;
   }
 }
 

@@ -18,7 +18,7 @@ enum class Phase { kPrefill, kDecode };
 
 // Waits for the phase; the stages.
 std::vector<pid_t> WaitFor(Phase phase, const RunningProgram& program, const SlowRun& run) {
-  auto pids = program.WaitForStages(static_cast<size_t>(run.stages));
+  auto pids = program.WaitForStages(static_cast<size_t>(run.stages) * run.lanes);
   EXPECT_TRUE(WaitUntil([&] {
     if (phase == Phase::kDecode) return run.Text().size() > 20;
     return RunningProgram::ProcessorSeconds(pids.back()) > 0.25;
@@ -60,6 +60,26 @@ TEST(ReplayTest, AKilledStageIsReplaced) {
       EXPECT_TRUE(outcome.left.empty());
     }
   }
+}
+
+// While the other rank of its stage waits for it, in the middle of a layer.
+TEST(ReplayTest, AKilledRankOfAStageIsReplaced) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder, .lanes = 2};
+  const std::string expected = run.ExpectedText();
+  std::filesystem::remove(run.output());
+  RunningProgram program(run.Arguments(), run.Options());
+  const auto pids = WaitFor(Phase::kDecode, program, run);
+  kill(pids[1], SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  kill(pids[1], SIGKILL);
+  const auto killed = steady_clock::now();
+  EXPECT_TRUE(WaitUntil([&] { return Replaced(program, pids); }));
+  EXPECT_LT(SecondsSince(killed), 6);
+  const Outcome outcome = program.Wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(run.Text(), expected);
+  EXPECT_TRUE(outcome.left.empty());
 }
 
 TEST(ReplayTest, ALoopedStageThatIsKilledIsReplaced) {
