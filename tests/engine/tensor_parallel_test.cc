@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/same_bits.h"
+#include "tests/support/effort.h"
 
 namespace longspan::testing {
 namespace {
@@ -39,15 +40,18 @@ double LargestDifference(const std::vector<float>& got, const std::vector<float>
 
 class TensorParallelTest : public ::testing::TestWithParam<Case> {};
 
-INSTANTIATE_TEST_SUITE_P(
-    Models, TensorParallelTest,
-    ::testing::Values(Case{"rand-llama", 320, 2}, Case{"rand-llama", 320, 2, 2},
-                      Case{"rand-llama31", 320, 2}, Case{"rand-qwen2", 320, 2},
-                      Case{"rand-qwen3", 320, 2}, Case{"rand-deepseek-v32", 320, 2},
-                      Case{"tiny-qwen3-moe", 1024, 2}, Case{"tiny-qwen3-moe", 1024, 4},
-                      Case{"tiny-qwen3-moe", 1024, 8}, Case{"tiny-qwen3-moe", 1024, 2, 2},
-                      Case{"tiny-deepseek-v3", 1024, 2}, Case{"tiny-deepseek-v32", 1024, 4}),
-    CaseName);
+std::vector<Case> Cases() {
+  // What the ranks do with each other's memory is the same for all models.
+  if (kSanitized) return {{"rand-llama", 320, 2, 2}, {"rand-deepseek-v32", 320, 2}};
+  return {{"rand-llama", 320, 2},        {"rand-llama", 320, 2, 2},
+          {"rand-llama31", 320, 2},      {"rand-qwen2", 320, 2},
+          {"rand-qwen3", 320, 2},        {"rand-deepseek-v32", 320, 2},
+          {"tiny-qwen3-moe", 1024, 2},   {"tiny-qwen3-moe", 1024, 4},
+          {"tiny-qwen3-moe", 1024, 8},   {"tiny-qwen3-moe", 1024, 2, 2},
+          {"tiny-deepseek-v3", 1024, 2}, {"tiny-deepseek-v32", 1024, 4}};
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest, ::testing::ValuesIn(Cases()), CaseName);
 
 TEST_P(TensorParallelTest, LogitsAreTheSameToRounding) {
   const Case& c = GetParam();
