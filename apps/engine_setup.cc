@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "model/architecture.h"
 #include "model/parameters.h"
+#include "plan/expert_share.h"
 #include "plan/tensor_share.h"
 #include "runtime/node_wire.h"
 #include "runtime/stage_group.h"
@@ -78,7 +79,7 @@ plan::PipelineShape ShapeOf(const EngineFlags& flags) {
 base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
                            const ops::Backend& backend) {
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(model, mesh.tp));
-  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh.ep));
+  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh));
   if (mesh.stage_ranks() > 1 && !backend.is_on_host())
     return base::Unimplemented(
         "--tp-size {} is not built for GPUs yet: use --pp-size, or --backend cpu", mesh.tp);

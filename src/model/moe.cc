@@ -1,9 +1,8 @@
 #include <algorithm>
-#include <vector>
 
-#include <fmt/format.h>
-
+#include "model/expert_exchange.h"
 #include "model/feed_forward.h"
+#include "model/routed_experts.h"
 
 namespace longspan::model {
 namespace {
@@ -14,72 +13,85 @@ class Moe : public FeedForward {
  public:
   base::Status Load(const spec::ModelSpec& model, const std::string& prefix, WeightLoader& loader) {
     spec_ = model.moe;
-    hidden_ = model.hidden_size;
-    LONGSPAN_ASSIGN_OR_RETURN(router_,
-                              loader.Matrix({{prefix + "gate.weight", spec_.experts}}, hidden_));
-    const int ranks = loader.ranks();
-    for (int e = 0; e < spec_.experts; ++e) {
-      const std::string expert = fmt::format("{}experts.{}.", prefix, e);
-      LONGSPAN_ASSIGN_OR_RETURN(
-          auto gate_up,
-          loader.Matrix({{expert + "gate_proj.weight", spec_.intermediate_size, ranks},
-                         {expert + "up_proj.weight", spec_.intermediate_size, ranks}},
-                        hidden_));
-      LONGSPAN_ASSIGN_OR_RETURN(auto down, loader.Matrix({{expert + "down_proj.weight", hidden_}},
-                                                         {spec_.intermediate_size, ranks}));
-      gate_up_.push_back(gate_up.get());
-      down_.push_back(down.get());
-      weights_.push_back(std::move(gate_up));
-      weights_.push_back(std::move(down));
-    }
+    exchange_ = {.share = loader.experts(),
+                 .experts = spec_.experts,
+                 .choices = spec_.experts_per_token,
+                 .hidden = model.hidden_size};
+    LONGSPAN_ASSIGN_OR_RETURN(
+        router_, loader.Matrix({{prefix + "gate.weight", spec_.experts}}, model.hidden_size));
+    LONGSPAN_RETURN_IF_ERROR(experts_.Load(model, prefix, loader));
     if (spec_.correction_bias) {
       LONGSPAN_ASSIGN_OR_RETURN(
           bias_, loader.Vector({{prefix + "gate.e_score_correction_bias", spec_.experts}}));
     }
     if (spec_.shared_experts > 0) {
       const int64_t size = int64_t{spec_.shared_experts} * spec_.intermediate_size;
-      LONGSPAN_ASSIGN_OR_RETURN(shared_,
-                                LoadMlp({hidden_, size}, prefix + "shared_experts.", loader));
+      LONGSPAN_ASSIGN_OR_RETURN(
+          shared_, LoadMlp({model.hidden_size, size}, prefix + "shared_experts.", loader));
     }
     return base::OkStatus();
   }
 
   void Forward(const Step& step, const tensor::ConstView& x,
                const tensor::View& out) const override {
-    ForwardRouted(step, x, out);
+    if (exchange_.share.size > 1)
+      ForwardDivided(step, x, out);
+    else
+      ForwardWhole(step, x, out);
+  }
+
+  int64_t ScratchBytes(int64_t rows, DType compute) const override {
+    const int64_t choices = spec_.experts_per_token;
+    const int64_t router = RouterScratchBytes(rows);
+    const int64_t shared_out =
+        shared_ == nullptr
+            ? 0
+            : tensor::Workspace::PaddedBytes(rows * exchange_.hidden * tensor::SizeOf(compute));
+    const int64_t shared = shared_ == nullptr ? 0 : shared_->ScratchBytes(rows, compute);
+    if (exchange_.share.size == 1)
+      return std::max(router + experts_.ScratchBytes(rows, choices, compute), shared_out + shared);
+    const int64_t routed =
+        experts_.ScratchBytes(ExpertExchange::MostRows(exchange_, rows), choices, compute);
+    return shared_out + ExpertExchange::ScratchBytes(exchange_, rows, compute) + router +
+           std::max(routed, shared);
+  }
+
+ private:
+  // All experts are here.
+  void ForwardWhole(const Step& step, const tensor::ConstView& x, const tensor::View& out) const {
+    {
+      tensor::Workspace::Scope scratch(step.context.workspace);
+      experts_.Forward(step, x, Route(step, x, scratch), out);
+    }
     if (shared_ == nullptr) return;
     tensor::Workspace::Scope scratch(step.context.workspace);
-    const tensor::View shared_out = scratch.Take(x.dtype(), {x.size(0), hidden_});
+    const tensor::View shared_out = scratch.Take(x.dtype(), {x.size(0), exchange_.hidden});
     shared_->Forward(step, x, shared_out);
     ops::Dispatch(step.context, step.ops.add, {.x = out, .y = shared_out});
   }
 
-  int64_t ScratchBytes(int64_t rows, DType compute) const override {
-    const int64_t shared =
-        shared_ == nullptr
-            ? 0
-            : tensor::Workspace::PaddedBytes(rows * hidden_ * tensor::SizeOf(compute)) +
-                  shared_->ScratchBytes(rows, compute);
-    return std::max(RoutedScratchBytes(rows, compute), shared);
+  // Rows go to the ranks that have their experts; meanwhile this one computes its part of the
+  // shared experts, of all rows.
+  void ForwardDivided(const Step& step, const tensor::ConstView& x, const tensor::View& out) const {
+    tensor::Workspace::Scope scratch(step.context.workspace);
+    tensor::View shared_out;
+    if (shared_ != nullptr) shared_out = scratch.Take(x.dtype(), {x.size(0), exchange_.hidden});
+    ExpertExchange exchange(step, exchange_, x);
+    exchange.Send(Route(step, exchange.own_rows(), scratch));
+    if (shared_ != nullptr) shared_->Forward(step, x, shared_out);
+    exchange.Receive();
+    experts_.Forward(step, exchange.rows(), exchange.choices(), exchange.results());
+    exchange.AddUp(out);
+    if (shared_ != nullptr) ops::Dispatch(step.context, step.ops.add, {.x = out, .y = shared_out});
   }
 
- private:
-  void ForwardRouted(const Step& step, const tensor::ConstView& x, const tensor::View& out) const {
+  ExpertChoices Route(const Step& step, const tensor::ConstView& x,
+                      tensor::Workspace::Scope& scratch) const {
     const int64_t rows = x.size(0);
     const int64_t choices = spec_.experts_per_token;
-    const int64_t pairs = rows * choices;
-    tensor::Workspace::Scope scratch(step.context.workspace);
     const tensor::View logits = scratch.Take(DType::kF32, {rows, spec_.experts});
     const tensor::View ids = scratch.Take(DType::kI32, {rows, choices});
     const tensor::View weights = scratch.Take(DType::kF32, {rows, choices});
-    const tensor::View expert_begin = scratch.Take(DType::kI32, {spec_.experts + 1});
-    const tensor::View source_rows = scratch.Take(DType::kI32, {pairs});
-    const tensor::View places = scratch.Take(DType::kI32, {rows, choices});
-    const tensor::View gate_up =
-        scratch.Take(x.dtype(), {pairs, int64_t{2} * spec_.intermediate_size});
-    const tensor::View gated = scratch.Take(x.dtype(), {pairs, spec_.intermediate_size});
-    const tensor::View sorted_out = scratch.Take(x.dtype(), {pairs, hidden_});
-
     ops::Dispatch(step.context, step.ops.linear,
                   {.x = x, .weight = router_.get(), .bias = {}, .out = logits});
     ops::Dispatch(step.context, step.ops.router,
@@ -92,47 +104,19 @@ class Moe : public FeedForward {
                    .scale = static_cast<float>(spec_.scale),
                    .expert_ids = ids,
                    .expert_weights = weights});
-    ops::Dispatch(step.context, step.ops.expert_order,
-                  {.expert_ids = ids,
-                   .expert_begin = expert_begin,
-                   .source_rows = source_rows,
-                   .sorted_places = places});
-    ops::Dispatch(step.context, step.ops.grouped_linear,
-                  {.x = x,
-                   .weights = gate_up_,
-                   .expert_begin = expert_begin,
-                   .source_rows = source_rows,
-                   .out = gate_up});
-    ops::Dispatch(step.context, step.ops.silu_mul, {.gate_up = gate_up, .out = gated});
-    ops::Dispatch(step.context, step.ops.grouped_linear,
-                  {.x = gated,
-                   .weights = down_,
-                   .expert_begin = expert_begin,
-                   .source_rows = {},
-                   .out = sorted_out});
-    ops::Dispatch(
-        step.context, step.ops.expert_combine,
-        {.x = sorted_out, .sorted_places = places, .expert_weights = weights, .out = out});
+    return {.experts = ids, .weights = weights, .pairs = rows * choices};
   }
 
-  int64_t RoutedScratchBytes(int64_t rows, DType compute) const {
+  int64_t RouterScratchBytes(int64_t rows) const {
     const auto padded = tensor::Workspace::PaddedBytes;
-    const int64_t pairs = rows * spec_.experts_per_token;
-    const int64_t element = tensor::SizeOf(compute);
-    return padded(4 * rows * spec_.experts) + 4 * padded(4 * pairs) +
-           padded(int64_t{4} * (spec_.experts + 1)) +
-           padded(2 * pairs * spec_.intermediate_size * element) +
-           padded(pairs * spec_.intermediate_size * element) + padded(pairs * hidden_ * element);
+    return padded(4 * rows * spec_.experts) + 2 * padded(4 * rows * spec_.experts_per_token);
   }
 
   spec::MoeSpec spec_;
-  int64_t hidden_ = 0;
+  ExpertExchange::Shape exchange_;
   std::unique_ptr<ops::PackedWeight> router_;
   tensor::Tensor bias_;
-  std::vector<std::unique_ptr<ops::PackedWeight>>
-      weights_;  // owns what the two lists below point to
-  std::vector<const ops::PackedWeight*> gate_up_;
-  std::vector<const ops::PackedWeight*> down_;
+  RoutedExperts experts_;
   std::unique_ptr<FeedForward> shared_;
 };
 

@@ -29,6 +29,7 @@ std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart
   if (OwnsMoe(model, part))
     needed.insert(needed.end(), {kRouter, kExpertOrder, kGroupedLinear, kExpertCombine});
   if (part.head) needed.insert(needed.end(), {kGatherRows, kSample, kTokenLogprob, kTopLogprobs});
+  if (OwnsMoe(model, part) && part.experts.size > 1) needed.push_back(kGatherRows);
   if (part.head && part.share.size > 1) needed.push_back(kTopLogits);
   return needed;
 }

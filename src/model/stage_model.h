@@ -11,6 +11,7 @@
 #include "model/step.h"
 #include "model/weight_loader.h"
 #include "ops/op_table.h"
+#include "plan/expert_share.h"
 #include "plan/layer_split.h"
 #include "plan/tensor_share.h"
 #include "spec/model.h"
@@ -24,6 +25,7 @@ struct StagePart {
   bool embedding = true;
   bool head = true;
   plan::TensorShare share;
+  plan::ExpertShare experts;
 };
 
 // The ops that a part needs, for refusing a backend that lacks one.

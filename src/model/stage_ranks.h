@@ -1,6 +1,10 @@
 // What the ranks of a stage do together while they compute a step.
 #pragma once
 
+#include <cstddef>
+#include <span>
+
+#include "base/check.h"
 #include "tensor/view.h"
 
 namespace longspan::model {
@@ -14,12 +18,25 @@ class StageRanks {
 
   // x, dense, becomes the sum of the tensor-parallel ranks' x, the same bits at all of them.
   virtual void SumOverTensorRanks(const tensor::View& x) = 0;
+
+  // Sends outgoing[r] to the r-th of the ranks that divide the experts (spec::ExpertLanes), and
+  // receives incoming[r] from it, while the caller does other work; the memory stays the exchange's
+  // until AwaitExperts. The two ranks' sizes agree. One exchange at a time.
+  virtual void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
+                                   std::span<const std::span<std::byte>> incoming) = 0;
+  // Whether all of it has come; false where something went wrong.
+  virtual bool AwaitExperts() = 0;
 };
 
 // A stage of one rank.
 class LoneRank : public StageRanks {
  public:
   void SumOverTensorRanks(const tensor::View& /*x*/) override {}
+  void ExchangeWithExperts(std::span<const std::span<const std::byte>> /*outgoing*/,
+                           std::span<const std::span<std::byte>> /*incoming*/) override {
+    LONGSPAN_CHECK(false, "a rank that has all experts exchanges nothing");
+  }
+  bool AwaitExperts() override { return false; }
 };
 
 }  // namespace longspan::model

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "checkpoint/weight_source.h"
 #include "ops/backend.h"
+#include "plan/expert_share.h"
 #include "plan/tensor_share.h"
 #include "tensor/tensor.h"
 
@@ -46,6 +47,7 @@ struct LoadOptions {
   // Blocks compute in one form whatever the step, and need no weights for another.
   bool one_form = false;
   plan::TensorShare share;  // which pieces are this rank's
+  plan::ExpertShare experts;
 };
 
 // Reads, packs and releases: the stored bytes of a tensor are dropped as soon as the backend has
@@ -59,6 +61,8 @@ class WeightLoader {
   bool one_form() const { return options_.one_form; }
   // How many ranks divide what is divided among themselves.
   int ranks() const { return options_.share.size; }
+  // Which experts it has.
+  const plan::ExpertShare& experts() const { return options_.experts; }
 
   // The matrices stacked in order into one, for products in the compute type.
   base::Result<std::unique_ptr<ops::PackedWeight>> Matrix(std::span<const NamedMatrix> parts,

@@ -78,15 +78,4 @@ base::Status CheckTensorShares(const spec::ModelSpec& model, int size) {
       model.attention.kv_heads, fitting);
 }
 
-base::Status CheckExpertShares(const spec::ModelSpec& model, int size) {
-  if (size == 1) return base::OkStatus();
-  if (!HasLayers(model, spec::FeedForwardKind::kMoe))
-    return base::InvalidArgument("the model has no experts to divide: use --ep-size 1");
-  int fitting = size;
-  while (model.moe.experts % fitting != 0) --fitting;
-  if (fitting == size) return base::OkStatus();
-  return base::InvalidArgument("--ep-size {} does not divide the {} experts: use --ep-size {}",
-                               size, model.moe.experts, fitting);
-}
-
 }  // namespace longspan::plan

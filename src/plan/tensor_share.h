@@ -31,7 +31,4 @@ spec::ModelSpec ShareOf(const spec::ModelSpec& model, int size);
 // Refuses a --tp-size that does not divide the model, and names the largest one below it that does.
 base::Status CheckTensorShares(const spec::ModelSpec& model, int size);
 
-// Refuses an --ep-size that does not divide the experts, likewise.
-base::Status CheckExpertShares(const spec::ModelSpec& model, int size);
-
 }  // namespace longspan::plan

@@ -111,15 +111,5 @@ TEST(TensorShareTest, RefusalsNameWhatWouldDo) {
   EXPECT_TRUE(CheckTensorShares(odd, 4).ok());
 }
 
-TEST(TensorShareTest, ExpertsAreDividedEvenly) {
-  spec::ModelSpec model = Grouped(8, 8);
-  EXPECT_TRUE(CheckExpertShares(model, 6).ok());
-  EXPECT_EQ(CheckExpertShares(model, 8).message(),
-            "--ep-size 8 does not divide the 12 experts: use --ep-size 6");
-  model.feed_forward = {FeedForwardKind::kDense};
-  EXPECT_TRUE(CheckExpertShares(model, 1).ok());
-  EXPECT_THAT(CheckExpertShares(model, 2).message(), HasSubstr("no experts"));
-}
-
 }  // namespace
 }  // namespace longspan::plan

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/expert_share.h"
 #include "plan/ids.h"
 #include "plan/layer_split.h"
 #include "plan/tensor_share.h"
@@ -68,6 +69,7 @@ struct RankConfig {
   bool last() const { return stage() == stages() - 1; }
   // Whether it speaks for its stage: of what all ranks of a stage know, it tells the leader.
   bool leads_stage() const { return mesh.lane_of(rank) == 0; }
+  plan::ExpertShare expert_share() const { return plan::ExpertShareOf(mesh, rank); }
   plan::TensorShare tensor_share() const { return {mesh.tp_rank_of(rank), mesh.tp}; }
   // How often a plan passes through the rank. A stage that is alone computes its ranges in one go.
   int loops() const { return stages() == 1 ? 1 : static_cast<int>(ranges.size()); }

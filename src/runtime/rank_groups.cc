@@ -11,6 +11,7 @@ namespace {
 
 // Groups of one rank may share links; these tell their messages apart.
 constexpr uint64_t kTensorTag = 1;
+constexpr uint64_t kExpertTag = 3;
 
 int64_t Now() { return base::SteadyClock().Now().count(); }
 
@@ -35,11 +36,23 @@ std::unique_ptr<comm::RankGroup> GroupOf(const std::vector<int>& lanes, const Ra
 
 RankGroups::RankGroups(const RankConfig& config, const RankLinks& links)
     : tensor_group_(
-          GroupOf(spec::TensorLanes(config.mesh, config.rank), config, links, kTensorTag)) {}
+          GroupOf(spec::TensorLanes(config.mesh, config.rank), config, links, kTensorTag)),
+      expert_group_(
+          GroupOf(spec::ExpertLanes(config.mesh, config.rank), config, links, kExpertTag)) {}
 
 void RankGroups::SumOverTensorRanks(const tensor::View& x) {
   if (tensor_group_ == nullptr || !status_.ok()) return;
   status_ = Wait(tensor_group_->AllReduce(x));
+}
+
+void RankGroups::ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
+                                     std::span<const std::span<std::byte>> incoming) {
+  if (status_.ok()) expert_exchange_ = expert_group_->AllToAll(outgoing, incoming);
+}
+
+bool RankGroups::AwaitExperts() {
+  if (status_.ok()) status_ = Wait(std::move(expert_exchange_));
+  return status_.ok();
 }
 
 base::Status RankGroups::Wait(comm::Collective collective) {

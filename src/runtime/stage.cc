@@ -106,10 +106,11 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                                backend.name());
   LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
+  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(stage->whole_model_, config.mesh));
   stage->share_ = plan::ShareOf(stage->whole_model_, config.mesh.tp);
   const spec::ModelSpec& model = stage->share_;
   const model::StagePart part = {config.ranges, config.first(), config.last(),
-                                 config.tensor_share()};
+                                 config.tensor_share(), config.expert_share()};
   const auto missing = ops::MissingOps(backend.ops(), model::NeededOps(model, part));
   if (!missing.empty())
     return base::Unimplemented("the backend '{}' lacks ops that {} needs: {}", backend.name(),
@@ -125,7 +126,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   model::WeightLoader loader(*weights, backend, *stage->queue_,
                              {.compute = config.compute,
                               .one_form = stage->deterministic(),
-                              .share = config.tensor_share()});
+                              .share = config.tensor_share(),
+                              .experts = config.expert_share()});
   LONGSPAN_ASSIGN_OR_RETURN(stage->model_, model::StageModel::Load(model, part, loader, progress));
   stage->ready_.weight_bytes = loader.bytes();
   LONGSPAN_RETURN_IF_ERROR(stage->TakeMemory());

@@ -16,7 +16,7 @@ bool ValidPlace(const RankConfig& config) {
     ranks *= size;
     if (ranks > kMost) return false;
   }
-  return config.mesh.ep >= 1 && config.mesh.stage_ranks() % config.mesh.ep == 0 &&
+  return config.mesh.ep >= 1 && spec::DividesStage(config.mesh, config.mesh.ep) &&
          config.rank >= 0 && config.rank < ranks;
 }
 

@@ -1,5 +1,7 @@
 #include "spec/mesh.h"
 
+#include <algorithm>
+
 #include <fmt/format.h>
 
 namespace longspan::spec {
@@ -32,20 +34,27 @@ std::string RankName(const Mesh& mesh, int rank) {
                                  : fmt::format("rank {} (stage {})", rank, stage);
 }
 
+bool DividesStage(const Mesh& mesh, int ep) {
+  return mesh.stage_ranks() % ep == 0 && (mesh.tp % ep == 0 || ep % mesh.tp == 0);
+}
+
 base::Status CheckMesh(const Mesh& mesh) {
   if (mesh.pp < 1 || mesh.dp < 1 || mesh.cp < 1 || mesh.tp < 1 || mesh.ep < 1)
     return base::InvalidArgument("every parallel size must be at least 1");
-  if (mesh.stage_ranks() % mesh.ep != 0)
-    return base::InvalidArgument("--ep-size {} must divide cp x tp = {}", mesh.ep,
-                                 mesh.stage_ranks());
+  if (!DividesStage(mesh, mesh.ep)) {
+    int fitting = std::min(mesh.ep, mesh.stage_ranks());
+    while (!DividesStage(mesh, fitting)) --fitting;
+    return base::InvalidArgument(
+        "--ep-size {} must divide cp x tp = {}, and either divide tp = {} or be a multiple of it: "
+        "use --ep-size {}",
+        mesh.ep, mesh.stage_ranks(), mesh.tp, fitting);
+  }
   constexpr int kMostStageRanks = 64;  // each has a connection to every other
   if (mesh.stage_ranks() > kMostStageRanks)
     return base::InvalidArgument("a stage has at most {} ranks, not cp x tp = {}", kMostStageRanks,
                                  mesh.stage_ranks());
   if (mesh.cp != 1)
     return base::Unimplemented("context parallelism is not built yet: use --cp-size 1");
-  if (mesh.ep != 1)
-    return base::Unimplemented("expert parallelism is not built yet: use --ep-size 1");
   if (mesh.dp != 1) return base::Unimplemented("data parallelism is not built yet");
   return base::OkStatus();
 }

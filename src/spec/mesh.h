@@ -49,6 +49,10 @@ std::vector<int> ExpertLanes(const Mesh& mesh, int rank);   // have all experts 
 // What messages call a rank: "stage 1", or where stages have several ranks "rank 3 (stage 1)".
 std::string RankName(const Mesh& mesh, int rank);
 
+// Whether the experts can be divided over groups of `ep` lanes: they fill a stage, and each is a
+// part of a tensor-parallel group or several whole ones.
+bool DividesStage(const Mesh& mesh, int ep);
+
 // Refuses sizes below 1, an ep that does not divide a stage, and the axes that are not built yet.
 base::Status CheckMesh(const Mesh& mesh);
 

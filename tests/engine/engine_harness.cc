@@ -51,8 +51,8 @@ class GenerateSink : public engine::OutputSink {
 }  // namespace
 
 std::string Layout::ToString() const {
-  return fmt::format("{} {} stages={}x{} tp={} chunk={} threads={}", backend, dtype, stages,
-                     virtual_stages, tensor_ranks, chunk_tokens, threads);
+  return fmt::format("{} {} stages={}x{} tp={} ep={} chunk={} threads={}", backend, dtype, stages,
+                     virtual_stages, tensor_ranks, expert_ranks, chunk_tokens, threads);
 }
 
 std::filesystem::path SourceFolder() {
@@ -84,6 +84,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.dtype = layout.dtype;
   flags.mesh.pp = layout.stages;
   flags.mesh.tp = layout.tensor_ranks;
+  flags.mesh.ep = layout.expert_ranks;
   flags.gpu_id_step = 0;  // one GPU is enough for tests
   flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;

@@ -20,6 +20,7 @@ struct Layout {
   int stages = 1;
   int virtual_stages = 1;
   int tensor_ranks = 1;
+  int expert_ranks = 1;
   int64_t chunk_tokens = 512;
   int threads = 1;
   int page_size = 64;

@@ -1,5 +1,5 @@
-// Ranks that divide heads, columns and the vocabulary compute what one rank does, but for the order
-// of their sums.
+// Ranks that divide heads, columns, experts and the vocabulary compute what one rank does, but for
+// the order of their sums.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -17,11 +17,12 @@ struct Case {
   int vocab;
   int tensor_ranks;
   int stages = 1;
+  int expert_ranks = 1;
 };
 
 std::string CaseName(const ::testing::TestParamInfo<Case>& param) {
-  std::string name =
-      fmt::format("{}_tp{}_pp{}", param.param.model, param.param.tensor_ranks, param.param.stages);
+  std::string name = fmt::format("{}_tp{}_pp{}_ep{}", param.param.model, param.param.tensor_ranks,
+                                 param.param.stages, param.param.expert_ranks);
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
@@ -42,13 +43,25 @@ class TensorParallelTest : public ::testing::TestWithParam<Case> {};
 
 std::vector<Case> Cases() {
   // What the ranks do with each other's memory is the same for all models.
-  if (kSanitized) return {{"rand-llama", 320, 2, 2}, {"rand-deepseek-v32", 320, 2}};
-  return {{"rand-llama", 320, 2},        {"rand-llama", 320, 2, 2},
-          {"rand-llama31", 320, 2},      {"rand-qwen2", 320, 2},
-          {"rand-qwen3", 320, 2},        {"rand-deepseek-v32", 320, 2},
-          {"tiny-qwen3-moe", 1024, 2},   {"tiny-qwen3-moe", 1024, 4},
-          {"tiny-qwen3-moe", 1024, 8},   {"tiny-qwen3-moe", 1024, 2, 2},
-          {"tiny-deepseek-v3", 1024, 2}, {"tiny-deepseek-v32", 1024, 4}};
+  if (kSanitized) return {{"rand-llama", 320, 2, 2}, {"rand-deepseek-v32", 320, 2, 1, 2}};
+  return {{"rand-llama", 320, 2},
+          {"rand-llama", 320, 2, 2},
+          {"rand-llama31", 320, 2},
+          {"rand-qwen2", 320, 2},
+          {"rand-qwen3", 320, 2},
+          {"rand-deepseek-v32", 320, 2},
+          {"tiny-qwen3-moe", 1024, 2},
+          {"tiny-qwen3-moe", 1024, 4},
+          {"tiny-qwen3-moe", 1024, 8},
+          {"tiny-qwen3-moe", 1024, 2, 2},
+          {"tiny-deepseek-v3", 1024, 2},
+          {"tiny-deepseek-v32", 1024, 4},
+          {"rand-deepseek-v32", 320, 2, 1, 2},
+          {"tiny-qwen3-moe", 1024, 4, 1, 2},
+          {"tiny-qwen3-moe", 1024, 4, 1, 4},
+          {"tiny-qwen3-moe", 1024, 2, 2, 2},
+          {"tiny-deepseek-v3", 1024, 4, 1, 4},
+          {"tiny-deepseek-v32", 1024, 4, 1, 2}};
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TensorParallelTest, ::testing::ValuesIn(Cases()), CaseName);
@@ -68,6 +81,7 @@ TEST_P(TensorParallelTest, LogitsAreTheSameToRounding) {
                              .dtype = "f32",
                              .stages = c.stages,
                              .tensor_ranks = c.tensor_ranks,
+                             .expert_ranks = c.expert_ranks,
                              .chunk_tokens = 100};
       const Scores got = Score(*Start(model, layout), ids, positions);
       ASSERT_EQ(got.positions, want.positions);
@@ -113,6 +127,7 @@ TEST_P(TensorParallelTest, TokensAreTheSame) {
   Layout several = one;
   several.stages = c.stages;
   several.tensor_ranks = c.tensor_ranks;
+  several.expert_ranks = c.expert_ranks;
   const auto want = Generate(*Start(model, one), MixedRequests(c.vocab));
   const auto expect_same = [&](const Generated& got, size_t request) {
     EXPECT_EQ(got.ids, want[request].ids) << "request " << request;

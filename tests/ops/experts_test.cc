@@ -123,15 +123,24 @@ TEST_P(ExpertsTest, OrderMatchesTheReference) {
     int64_t rows;
     int64_t k;
     int64_t experts;
-    int64_t used;  // ids below this
+    int64_t used;    // ids below this
+    int absent = 0;  // every so many-th pair's expert is another rank's; 0: none
   };
-  for (const Case& c : {Case{1, 1, 1, 1}, {40, 2, 8, 8}, {33, 4, 128, 5}, {0, 2, 4, 4}}) {
+  for (const Case& c : {Case{1, 1, 1, 1},
+                        {40, 2, 8, 8},
+                        {33, 4, 128, 5},
+                        {0, 2, 4, 4},
+                        {33, 4, 128, 5, 3},
+                        {900, 4, 16, 16, 2},
+                        {5, 2, 4, 4, 1}}) {
     Devices devices(GetParam(), {.rows = c.rows, .experts = c.experts, .experts_per_token = c.k});
     std::vector<int32_t> ids;
     for (int64_t row = 0; row < c.rows; ++row) {
       auto choices = support::RandomPermutation(c.used, row);
       ids.insert(ids.end(), choices.begin(), choices.begin() + c.k);
     }
+    for (size_t pair = 0; c.absent > 0 && pair < ids.size(); pair += static_cast<size_t>(c.absent))
+      ids[pair] = -1;
     const Order got = SortPairs(devices.tested, ids, c.k, c.experts);
     const Order want = SortPairs(devices.reference, ids, c.k, c.experts);
     EXPECT_EQ(got.begin, want.begin);
@@ -140,7 +149,25 @@ TEST_P(ExpertsTest, OrderMatchesTheReference) {
   }
 }
 
-TEST_P(ExpertsTest, CombineMatchesTheReference) {
+// Half of the choices, and all of one row's, have no place where `some_absent`.
+std::vector<int32_t> Places(int64_t rows, int64_t k, bool some_absent) {
+  auto places = support::RandomPermutation(rows * k, 3);
+  for (size_t i = 0; some_absent && i < places.size(); ++i)
+    if (places[i] % 2 == 0 || i < static_cast<size_t>(k)) places[i] = -1;
+  return places;
+}
+
+class CombineTest : public ExpertsTest {
+ protected:
+  static void ExpectTheReferences(bool some_absent);
+};
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CombineTest);
+INSTANTIATE_TEST_SUITE_P(, CombineTest, testing::ValuesIn(ComparedBackends()), CaseName);
+
+TEST_P(CombineTest, MatchesTheReference) { ExpectTheReferences(false); }
+TEST_P(CombineTest, LeavesOutWhatHasNoPlace) { ExpectTheReferences(true); }
+
+void CombineTest::ExpectTheReferences(bool some_absent) {
   const DType type = GetParam().compute;
   for (const int64_t columns : {1, 33, 256}) {
     for (const int64_t k : {1, 2, 8}) {
@@ -148,7 +175,7 @@ TEST_P(ExpertsTest, CombineMatchesTheReference) {
       Devices devices(GetParam(), {.rows = kRows, .experts = 16, .experts_per_token = k});
       const auto x = RandomValues(kRows * k * columns, 1, 1, type);
       const auto weights = support::Magnitudes(RandomValues(kRows * k, 2));
-      const auto places = support::RandomPermutation(kRows * k, 3);
+      const auto places = Places(kRows, k, some_absent);
       const auto combine = [&](TestDevice& device, std::span<const float> values, DType t) {
         const ColumnSlice out(device, std::vector<float>(kRows * columns, 0), t, columns);
         device.Run(device.ops().expert_combine,

@@ -161,13 +161,15 @@ void ExpertOrder(tensor::ExecutionContext&, const ops::ExpertOrderArgs& args) {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t choice = 0; choice < choices; ++choice)
       ++begin[args.expert_ids.row<int32_t>(row)[choice] + 1];
+  begin[0] = 0;  // the pairs without an expert were counted here
   for (int64_t expert = 0; expert < experts; ++expert) begin[expert + 1] += begin[expert];
   // Places are handed out from begin[expert] on, which so moves to the next expert's begin.
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t choice = 0; choice < choices; ++choice) {
-      const int32_t place = begin[args.expert_ids.row<int32_t>(row)[choice]]++;
+      const int32_t expert = args.expert_ids.row<int32_t>(row)[choice];
+      const int32_t place = expert < 0 ? -1 : begin[expert]++;
       args.sorted_places.row<int32_t>(row)[choice] = place;
-      source_rows[place] = static_cast<int32_t>(row);
+      if (place >= 0) source_rows[place] = static_cast<int32_t>(row);
     }
   }
   std::copy_backward(begin, begin + experts, begin + experts + 1);

@@ -131,7 +131,7 @@ struct IndexBlock {
 struct CombineRow {
   const char* x = nullptr;
   int64_t x_stride = 0;  // bytes
-  const int32_t* places = nullptr;
+  const int32_t* places = nullptr;  // below 0: no term
   const float* weights = nullptr;
   int64_t terms = 0;
   int64_t columns = 0;

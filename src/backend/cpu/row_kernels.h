@@ -116,6 +116,7 @@ void Combine(const CombineRow& row) {
     const int64_t n = row.columns - i;
     auto sum = V::Set(0);
     for (int64_t j = 0; j < row.terms; ++j) {
+      if (row.places[j] < 0) continue;
       const auto* x = reinterpret_cast<const T*>(row.x + row.places[j] * row.x_stride);
       sum = V::MulAdd(V::Set(row.weights[j]), LoadPartial<V>(x + i, n), sum);
     }

@@ -33,8 +33,9 @@ struct Pairs {
   __device__ int expert(int64_t pair) const {
     return ids[pair / choices * ids_stride + pair % choices];
   }
+  // -1: nowhere.
   __device__ void Place(int64_t pair, int place) const {
-    source_rows[place] = static_cast<int32_t>(pair / choices);
+    if (place >= 0) source_rows[place] = static_cast<int32_t>(pair / choices);
     places[pair / choices * places_stride + pair % choices] = place;
   }
 };
@@ -44,7 +45,7 @@ __device__ void CountPairs(const Pairs& p, int64_t first, int64_t end, int* coun
   for (int expert = threadIdx.x; expert < p.experts; expert += kThreads) counts[expert] = 0;
   __syncthreads();
   for (int64_t pair = first + threadIdx.x; pair < end; pair += kThreads)
-    atomicAdd(counts + p.expert(pair), 1);
+    if (const int expert = p.expert(pair); expert >= 0) atomicAdd(counts + expert, 1);
   __syncthreads();
 }
 
@@ -95,6 +96,8 @@ __device__ void PlacePairs(const Pairs& p, int64_t first, int64_t end, int* next
       int place = next[expert] + rank;
       for (int i = 0; i < warp; ++i) place += warp_counts[i * p.experts + expert];
       p.Place(pair, place);
+    } else if (pair < end) {
+      p.Place(pair, -1);
     }
     __syncthreads();
     for (int e = threadIdx.x; e < p.experts; e += kThreads)
@@ -182,9 +185,11 @@ __global__ void __launch_bounds__(256) CombineKernel(const Sums p) {
   for (int i = 0; i < kCount; ++i) sum.v[i] = 0.0f;
 #pragma unroll 4
   for (int choice = 0; choice < p.choices; ++choice) {
+    const int place = p.places[row * p.places_stride + choice];
+    if (place < 0) continue;
     const float weight = p.weights[row * p.weights_stride + choice];
     Values<T, kCount> piece;
-    piece.Read(x + p.places[row * p.places_stride + choice] * p.x_stride);
+    piece.Read(x + place * p.x_stride);
 #pragma unroll
     for (int i = 0; i < kCount; ++i) sum.v[i] += weight * piece.v[i];
   }

@@ -16,12 +16,14 @@ void ExpertOrder(tensor::ExecutionContext&, const ops::ExpertOrderArgs& args) {
   for (int64_t row = 0; row < rows; ++row)
     for (int64_t choice = 0; choice < choices; ++choice)
       ++begin[args.expert_ids.row<int32_t>(row)[choice] + 1];
+  begin[0] = 0;  // the pairs without an expert were counted here
   for (int64_t expert = 0; expert < experts; ++expert) begin[expert + 1] += begin[expert];
   for (int64_t row = 0; row < rows; ++row) {
     for (int64_t choice = 0; choice < choices; ++choice) {
-      const int32_t place = begin[args.expert_ids.row<int32_t>(row)[choice]]++;
+      const int32_t expert = args.expert_ids.row<int32_t>(row)[choice];
+      const int32_t place = expert < 0 ? -1 : begin[expert]++;
       args.sorted_places.row<int32_t>(row)[choice] = place;
-      source_rows[place] = static_cast<int32_t>(row);
+      if (place >= 0) source_rows[place] = static_cast<int32_t>(row);
     }
   }
   // Every begin has moved on to the next one's.
@@ -38,7 +40,8 @@ void ExpertCombine(tensor::ExecutionContext& context, const ops::ExpertCombineAr
     for (int64_t column = 0; column < args.out.size(1); ++column) {
       double sum = 0;
       for (int64_t choice = 0; choice < choices; ++choice)
-        sum += static_cast<double>(weights[choice]) * args.x.row<float>(places[choice])[column];
+        if (places[choice] >= 0)
+          sum += static_cast<double>(weights[choice]) * args.x.row<float>(places[choice])[column];
       out[column] = static_cast<float>(sum);
     }
   });
