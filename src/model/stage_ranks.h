@@ -1,6 +1,9 @@
 // What the ranks of a stage do together while they compute a step.
 #pragma once
 
+#include <cstdint>
+#include <span>
+
 #include "tensor/view.h"
 
 namespace longspan::model {
@@ -14,12 +17,20 @@ class StageRanks {
 
   // x, dense, becomes the sum of the tensor-parallel ranks' x, the same bits at all of them.
   virtual void SumOverTensorRanks(const tensor::View& x) = 0;
+
+  // x, dense, holds a block of counts[rank] elements of every context-parallel rank, in order; the
+  // own one is filled. Posts that the others' come, which is sure after FinishGathers: until then x
+  // stays as it is, and the rank computes on. Several may be under way.
+  virtual void StartGather(const tensor::View& x, std::span<const int64_t> counts) = 0;
+  virtual void FinishGathers() = 0;
 };
 
 // A stage of one rank.
 class LoneRank : public StageRanks {
  public:
   void SumOverTensorRanks(const tensor::View& /*x*/) override {}
+  void StartGather(const tensor::View& /*x*/, std::span<const int64_t> /*counts*/) override {}
+  void FinishGathers() override {}
 };
 
 }  // namespace longspan::model
