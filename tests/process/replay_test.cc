@@ -62,6 +62,24 @@ TEST(ReplayTest, AKilledStageIsReplaced) {
   }
 }
 
+TEST(ReplayTest, AContextRankThatIsKilledIsReplaced) {
+  const TemporaryFolder folder;
+  const std::string expected = SlowRun{.folder = folder}.ExpectedText();
+  const SlowRun run = {.folder = folder, .stages = 1, .more = {"--cp-size", "2"}};
+  RunningProgram program(run.Arguments(), run.Options());
+  const auto pids = program.WaitForStages(2);
+  ASSERT_EQ(pids.size(), 2u);
+  ASSERT_TRUE(WaitUntil([&] { return RunningProgram::ProcessorSeconds(pids[0]) > 0.25; }));
+  kill(pids[1], SIGKILL);
+  const auto killed = steady_clock::now();
+  EXPECT_TRUE(WaitUntil([&] { return Replaced(program, pids); }));
+  EXPECT_LT(SecondsSince(killed), 6);
+  const Outcome outcome = program.Wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
+  EXPECT_EQ(run.Text(), expected);
+  EXPECT_TRUE(outcome.left.empty());
+}
+
 TEST(ReplayTest, ALoopedStageThatIsKilledIsReplaced) {
   const TemporaryFolder folder;
   const std::string expected = SlowRun{.folder = folder}.ExpectedText();
