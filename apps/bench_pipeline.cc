@@ -136,6 +136,7 @@ base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const EngineSet
                                 {.mesh = row.mesh,
                                  .loops = row.virtual_stages,
                                  .element = tensor::SizeOf(setup.compute),
+                                 .cached = tensor::SizeOf(setup.kv_cache),
                                  .step_rows = std::min(row.chunk_tokens, row.prompt_length)},
                                 result.report.traffic());
   return run;

@@ -77,8 +77,8 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
   size("--pp-size,--pipeline-parallel-size", flags.mesh.pp, "pipeline stages", "LONGSPAN_PP_SIZE");
   size("--tp-size,--tp,--tensor-parallel-size", flags.mesh.tp,
        "ranks of a stage that divide heads, columns and vocabulary", "LONGSPAN_TP_SIZE");
-  size("--cp-size,--context-parallel-size", flags.mesh.cp, "context-parallel ranks of a stage",
-       "LONGSPAN_CP_SIZE");
+  size("--cp-size,--context-parallel-size", flags.mesh.cp,
+       "ranks of a stage that divide the tokens of every chunk", "LONGSPAN_CP_SIZE");
   size("--ep-size,--expert-parallel-size", flags.mesh.ep,
        "ranks of a stage that experts are divided over", "LONGSPAN_EP_SIZE");
   size("--virtual-stages", flags.virtual_stages, "looped stages per rank",
@@ -91,8 +91,18 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
   command.add_option("--dist-init-addr", flags.dist_init_address, "where host 0 listens")
       ->type_name("HOST:PORT")
       ->group("Parallelism");
-  command.add_option("--cp-strategy", flags.cp_strategy, "token split of context parallelism")
+  command
+      .add_option(
+          "--cp-strategy", flags.cp_strategy,
+          "how context-parallel ranks divide a chunk: token by token, or in blocks from both "
+          "ends")
       ->check(CLI::IsMember({"zigzag", "interleave"}))
+      ->capture_default_str()
+      ->group("Parallelism");
+  command
+      .add_option("--kv-placement", flags.kv_placement,
+                  "the cache of context-parallel ranks: whole at each, or divided over them")
+      ->check(CLI::IsMember({"replicated", "sharded"}))
       ->capture_default_str()
       ->group("Parallelism");
   command
@@ -227,6 +237,8 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::Unimplemented("the backend 'emulated' is not built yet: use cpu or reference");
   if (flags.kv_cache_dtype == "fp8")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
+  if (flags.kv_placement != "replicated")
+    return base::Unimplemented("only --kv-placement replicated is built yet");
   if (flags.chunk_policy != "fixed" || flags.dynamic_chunking)
     return base::Unimplemented("only --chunk-policy fixed is built yet");
   return spec::CheckMesh(flags.mesh);

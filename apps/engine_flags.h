@@ -25,6 +25,7 @@ struct EngineFlags {
   std::string kv_cache_dtype = "auto";
   spec::Mesh mesh;
   std::string cp_strategy = "interleave";
+  std::string kv_placement = "replicated";
   std::string layer_partition;
   int virtual_stages = 1;
   int64_t chunked_prefill_size = 0;  // 0: the default of engine_setup.cc

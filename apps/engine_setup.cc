@@ -82,7 +82,8 @@ base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh));
   if (mesh.stage_ranks() > 1 && !backend.is_on_host())
     return base::Unimplemented(
-        "--tp-size {} is not built for GPUs yet: use --pp-size, or --backend cpu", mesh.tp);
+        "--cp-size {} and --tp-size {} are not built for GPUs yet: use --pp-size, or --backend cpu",
+        mesh.cp, mesh.tp);
   return base::OkStatus();
 }
 
@@ -141,6 +142,8 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .node = static_cast<int32_t>(here - shares.begin()),
         .mesh = mesh,
         .rank = rank,
+        .token_split = flags.cp_strategy == "zigzag" ? plan::TokenSplit::kZigzag
+                                                     : plan::TokenSplit::kInterleave,
         .ranges = plan::RangesOfRank(setup.stages, mesh.pp, stage),
         .page_size = flags.page_size,
         .max_rows = scheduler.chunk_tokens + scheduler.max_running,

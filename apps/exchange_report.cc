@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include "apps/bench_table.h"
+#include "plan/context_volume.h"
 #include "plan/exchange_volume.h"
 #include "plan/expert_share.h"
+#include "plan/tensor_share.h"
 
 namespace longspan::apps {
 namespace {
@@ -18,6 +20,12 @@ double TensorFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
   const double embedding = plan::SumBytes(rows * row_bytes, shape.mesh.tp);
   const double layers = model.layers() * plan::TensorLayerBytes(rows, row_bytes, shape.mesh.tp);
   return (embedding + layers) / static_cast<double>(shape.step_rows);
+}
+
+double ContextFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
+  const plan::ContextVolume volume = plan::ReplicatedVolume(
+      plan::ShareOf(model, shape.mesh.tp), shape.mesh.cp, shape.cached, shape.element);
+  return model.layers() * volume.per_token_layer;
 }
 
 double ExpertFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
@@ -48,6 +56,8 @@ std::vector<AxisVolume> ExchangeVolumes(const spec::ModelSpec& model, const Exch
     const auto bytes = static_cast<double>(boundaries * model.hidden_size * shape.element);
     volumes.push_back({"pp", counted(traffic.boundary_bytes), bytes / mesh.cp});
   }
+  if (mesh.cp > 1)
+    volumes.push_back({"cp", counted(traffic.stage_bytes.context), ContextFormula(model, shape)});
   if (mesh.tp > 1)
     volumes.push_back({"tp", counted(traffic.stage_bytes.tensor), TensorFormula(model, shape)});
   if (mesh.ep > 1)

@@ -15,7 +15,7 @@ namespace longspan::apps {
 // Bytes that a rank receives per token of a prompt, in all layers, as the mean over the ranks of a
 // stage. What sampled tokens cost is counted and stands in no formula.
 struct AxisVolume {
-  std::string axis;  // "pp", "tp", "ep"
+  std::string axis;  // "pp", "cp", "tp", "ep"
   double counted = 0;
   double formula = 0;
 };
@@ -24,6 +24,7 @@ struct ExchangeShape {
   spec::Mesh mesh;
   int loops = 1;          // virtual stages of a rank
   int64_t element = 0;    // bytes of a value
+  int64_t cached = 0;     // and of one in the cache
   int64_t step_rows = 0;  // of most steps
 };
 

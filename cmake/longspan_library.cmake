@@ -26,6 +26,27 @@ endfunction()
 add_custom_target(fast_tests)
 add_custom_target(threaded_tests)
 
+# What nearly every test includes, compiled once.
+if(LONGSPAN_TESTS)
+  file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/test_prelude.cc CONTENT "")
+  add_library(longspan_test_prelude OBJECT ${PROJECT_BINARY_DIR}/test_prelude.cc)
+  target_link_libraries(longspan_test_prelude PRIVATE fmt::fmt spdlog::spdlog GTest::gmock)
+  target_precompile_headers(longspan_test_prelude PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/prelude.h)
+endif()
+
+# A test's own loops are short, and compiling them is not: nothing of what it tests is compiled with it.
+function(longspan_compile_quickly target)
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  if(LONGSPAN_CCACHE)
+    # ccache asks for these before it keeps what a precompiled header went into.
+    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
+                          "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${LONGSPAN_CCACHE}")
+  endif()
+endfunction()
+if(LONGSPAN_TESTS)
+  longspan_compile_quickly(longspan_test_prelude)
+endif()
+
 # longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
 # A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
 # (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run. ONE_THREAD: no
@@ -40,6 +61,8 @@ function(longspan_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  target_precompile_headers(${name} REUSE_FROM longspan_test_prelude)
+  longspan_compile_quickly(${name})
   target_compile_definitions(${name} PRIVATE LONGSPAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              LONGSPAN_PROGRAM="${PROJECT_BINARY_DIR}/longspan")
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

@@ -66,7 +66,7 @@ NODE_WIRING = re.compile(r"^apps/node_(ranks|leader|follower|line)\.(h|cc)$")
 TEST_FOLDERS = ("src/comm/conformance/",)
 
 # What unit tests share: they may include this folder and link its libraries.
-TEST_SUPPORT = ("tests/support/", ("longspan_test_support", "longspan_http_client"))
+TEST_SUPPORT = ("tests/support/", ("longspan_test_support", "longspan_http_client", "longspan_test_effort"))
 
 WARN_LINES = 400
 MAX_LINES = 600

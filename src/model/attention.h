@@ -20,7 +20,7 @@ class Attention {
   virtual void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
                        const tensor::View& out) const = 0;
   // Workspace that Forward takes, without what its ops take.
-  virtual int64_t ScratchBytes(int64_t rows, tensor::DType compute) const = 0;
+  virtual int64_t ScratchBytes(const StepBounds& bounds) const = 0;
 };
 
 // Grouped-query attention (Ainslie et al. 2023) with rotary positions, as Llama and Qwen have it.

@@ -49,10 +49,11 @@ void DecoderLayer::Forward(const Step& step, const LayerCache& cache,
   ops::Dispatch(step.context, step.ops.add, {.x = residual, .y = block_out});
 }
 
-int64_t DecoderLayer::ScratchBytes(int64_t rows, tensor::DType compute) const {
-  return 2 * tensor::Workspace::PaddedBytes(rows * hidden_ * tensor::SizeOf(compute)) +
-         std::max(attention_->ScratchBytes(rows, compute),
-                  feed_forward_->ScratchBytes(rows, compute));
+int64_t DecoderLayer::ScratchBytes(const StepBounds& bounds) const {
+  return 2 * tensor::Workspace::PaddedBytes(bounds.rows * hidden_ *
+                                            tensor::SizeOf(bounds.compute)) +
+         std::max(attention_->ScratchBytes(bounds),
+                  feed_forward_->ScratchBytes(bounds.rows, bounds.compute));
 }
 
 }  // namespace longspan::model

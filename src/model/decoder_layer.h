@@ -21,7 +21,7 @@ class DecoderLayer {
   // residual [rows, hidden] in the compute type, in place.
   void Forward(const Step& step, const LayerCache& cache, const tensor::View& residual) const;
 
-  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const;
+  int64_t ScratchBytes(const StepBounds& bounds) const;
 
  private:
   explicit DecoderLayer(const spec::ModelSpec& model)

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kv/kv_layout.h"
+
 namespace longspan::model {
 namespace {
 
@@ -40,8 +42,7 @@ void Indexer::Rotate(const Step& step, const tensor::View& heads) const {
                  .pairs = spec::RopePairs::kHalfSplit});
 }
 
-void Indexer::WriteKeys(const Step& step, const tensor::ConstView& x,
-                        const tensor::View& cache) const {
+void Indexer::StartWrites(const Step& step, const tensor::ConstView& x, CacheWrites& writes) const {
   tensor::Workspace::Scope scratch(step.context.workspace);
   const tensor::View keys = scratch.Take(x.dtype(), {x.size(0), spec_.head_dim});
   ops::Dispatch(step.context, step.ops.linear,
@@ -54,8 +55,7 @@ void Indexer::WriteKeys(const Step& step, const tensor::ConstView& x,
                  .out = keys});
   const tensor::View heads = keys.SplitColumns(1, spec_.head_dim);
   Rotate(step, heads);
-  ops::Dispatch(step.context, step.ops.cache_write,
-                {.x = heads, .slots = step.tables.slots, .cache = cache});
+  writes.Start({{kv::kIndexKeyPlane, heads}});
 }
 
 void Indexer::Select(const Step& step, const tensor::ConstView& x,

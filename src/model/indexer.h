@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "model/cache_writes.h"
 #include "model/step.h"
 #include "model/weight_loader.h"
 #include "spec/model.h"
@@ -21,9 +22,10 @@ class Indexer {
                                                      WeightLoader& loader);
 
   int64_t top_k() const { return spec_.top_k; }
+  int64_t key_size() const { return spec_.head_dim; }
 
-  // Writes the keys of x [rows, hidden] to `cache`.
-  void WriteKeys(const Step& step, const tensor::ConstView& x, const tensor::View& cache) const;
+  // Starts to write the keys of x [rows, hidden].
+  void StartWrites(const Step& step, const tensor::ConstView& x, CacheWrites& writes) const;
 
   // x [rows, hidden] and the normed latent of the queries [rows, query_rank] -> i32 [rows, top_k]
   // as index_select leaves them. The rows' own keys are in `cache` already.

@@ -4,6 +4,7 @@
 
 #include "kv/kv_layout.h"
 #include "model/attention.h"
+#include "model/cache_writes.h"
 #include "model/indexer.h"
 #include "model/latent_form.h"
 #include "model/rope_frequencies.h"
@@ -36,15 +37,16 @@ class LatentAttention : public Attention {
   base::Status Load(const spec::ModelSpec& model, const std::string& prefix, WeightLoader& loader);
   void Forward(const Step& step, const tensor::ConstView& x, const LayerCache& cache,
                const tensor::View& out) const override;
-  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const override;
+  int64_t ScratchBytes(const StepBounds& bounds) const override;
 
  private:
   base::Status LoadHeads(const std::string& name, WeightLoader& loader);
   // The queries [rows, heads, nope + rope], rotated. `first` are the first columns of the input
   // product: the queries themselves, or their latent, which is normed in place.
   tensor::View Queries(const Step& step, const tensor::View& first, const tensor::View& out) const;
-  void WriteCache(const Step& step, const tensor::View& latent, const tensor::View& rope_key,
-                  const LayerCache& cache) const;
+  // Norms and rotates in place.
+  void StartWrites(const Step& step, const tensor::View& latent, const tensor::View& rope_key,
+                   CacheWrites& writes) const;
   // `selected` as of ops::LatentAttentionArgs; values [rows, heads, value].
   void Absorbed(const Step& step, const tensor::ConstView& queries, const LayerCache& cache,
                 const tensor::ConstView& selected, const tensor::View& values) const;
@@ -52,13 +54,15 @@ class LatentAttention : public Attention {
                 const tensor::View& values) const;
 
   int64_t query_size() const { return int64_t{spec_.heads} * (spec_.nope_dim + spec_.rope_dim); }
-  // Columns of the input product before the latent.
+  // Columns of the input product: the latent and the rope key, then what queries are made from.
+  int64_t kept_size() const { return int64_t{spec_.latent_rank} + spec_.rope_dim; }
   int64_t first_size() const { return spec_.query_rank > 0 ? spec_.query_rank : query_size(); }
 
   spec::LatentAttentionSpec spec_;
   spec::RopePairs pairs_;
   float scale_;
-  std::unique_ptr<ops::PackedWeight> input_;  // queries or their latent, latent, rope key
+  std::unique_ptr<ops::PackedWeight> kept_;   // latent, rope key; what follows, if not apart
+  std::unique_ptr<ops::PackedWeight> first_;  // queries or their latent; or null: in the first one
   std::unique_ptr<ops::PackedWeight> query_;  // from the queries' latent, where there is one
   tensor::Tensor query_norm_;                 // likewise
   tensor::Tensor latent_norm_;
@@ -76,10 +80,13 @@ base::Status LatentAttention::Load(const spec::ModelSpec& model, const std::stri
   const int ranks = loader.ranks();
   const NamedMatrix first = low_rank ? NamedMatrix{prefix + "q_a_proj.weight", first_size()}
                                      : NamedMatrix{prefix + "q_proj.weight", first_size(), ranks};
-  LONGSPAN_ASSIGN_OR_RETURN(input_, loader.Matrix({first,
-                                                   {prefix + "kv_a_proj_with_mqa.weight",
-                                                    int64_t{spec_.latent_rank} + spec_.rope_dim}},
-                                                  hidden));
+  std::vector<NamedMatrix> kept = {{prefix + "kv_a_proj_with_mqa.weight", kept_size()}};
+  if (loader.kept_first()) {
+    LONGSPAN_ASSIGN_OR_RETURN(first_, loader.Matrix({first}, hidden));
+  } else {
+    kept.push_back(first);
+  }
+  LONGSPAN_ASSIGN_OR_RETURN(kept_, loader.Matrix(kept, hidden));
   if (low_rank) {
     LONGSPAN_ASSIGN_OR_RETURN(query_norm_,
                               loader.Vector({{prefix + "q_a_layernorm.weight", spec_.query_rank}}));
@@ -141,21 +148,16 @@ tensor::View LatentAttention::Queries(const Step& step, const tensor::View& firs
   return heads;
 }
 
-void LatentAttention::WriteCache(const Step& step, const tensor::View& latent,
-                                 const tensor::View& rope_key, const LayerCache& cache) const {
+void LatentAttention::StartWrites(const Step& step, const tensor::View& latent,
+                                  const tensor::View& rope_key, CacheWrites& writes) const {
   const tensor::View rope_head = rope_key.SplitColumns(1, spec_.rope_dim);
   ops::Dispatch(
       step.context, step.ops.rms_norm,
       {.x = latent, .weight = latent_norm_.view(), .epsilon = kLatentNormEpsilon, .out = latent});
   ops::Dispatch(step.context, step.ops.rope,
                 {.x = rope_head, .cosines = step.cosines, .sines = step.sines, .pairs = pairs_});
-  ops::Dispatch(step.context, step.ops.cache_write,
-                {.x = latent.SplitColumns(1, spec_.latent_rank),
-                 .slots = step.tables.slots,
-                 .cache = cache.planes[kv::kLatentPlane]});
-  ops::Dispatch(
-      step.context, step.ops.cache_write,
-      {.x = rope_head, .slots = step.tables.slots, .cache = cache.planes[kv::kRopeKeyPlane]});
+  writes.Start({{kv::kLatentPlane, latent.SplitColumns(1, spec_.latent_rank)},
+                {kv::kRopeKeyPlane, rope_head}});
 }
 
 void LatentAttention::Absorbed(const Step& step, const tensor::ConstView& queries,
@@ -201,19 +203,24 @@ void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, cons
   const int64_t rows = x.size(0);
   const tensor::DType type = x.dtype();
   tensor::Workspace::Scope scratch(step.context.workspace);
-  const tensor::View input =
-      scratch.Take(type, {rows, first_size() + spec_.latent_rank + spec_.rope_dim});
+  const tensor::View input = scratch.Take(type, {rows, kept_size() + first_size()});
   const tensor::View query_rows =
       spec_.query_rank > 0 ? scratch.Take(type, {rows, query_size()}) : tensor::View();
   const tensor::View values = scratch.Take(type, {rows, int64_t{spec_.heads} * spec_.value_dim});
 
-  ops::Dispatch(step.context, step.ops.linear,
-                {.x = x, .weight = input_.get(), .bias = {}, .out = input});
-  const tensor::View first = input.Columns(0, first_size());
+  CacheWrites writes(step, cache, scratch);
+  ops::Dispatch(
+      step.context, step.ops.linear,
+      {.x = x, .weight = kept_.get(), .bias = {}, .out = input.Columns(0, kept_->rows())});
+  StartWrites(step, input.Columns(0, spec_.latent_rank),
+              input.Columns(spec_.latent_rank, spec_.rope_dim), writes);
+  if (indexer_) indexer_->StartWrites(step, x, writes);
+  const tensor::View first = input.Columns(kept_size(), first_size());
+  if (first_)
+    ops::Dispatch(step.context, step.ops.linear,
+                  {.x = x, .weight = first_.get(), .bias = {}, .out = first});
   const tensor::View queries = Queries(step, first, query_rows);
-  WriteCache(step, input.Columns(first_size(), spec_.latent_rank),
-             input.Columns(first_size() + spec_.latent_rank, spec_.rope_dim), cache);
-  if (indexer_) indexer_->WriteKeys(step, x, cache.planes[kv::kIndexKeyPlane]);
+  writes.Finish();
 
   const tensor::View value_heads = values.SplitColumns(spec_.heads, spec_.value_dim);
   const LatentFormRule rule = {spec_, indexer_ ? indexer_->top_k() : INT64_MAX, keys_.list.empty()};
@@ -234,17 +241,20 @@ void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, cons
                 {.x = values, .weight = output_.get(), .bias = {}, .out = out});
 }
 
-int64_t LatentAttention::ScratchBytes(int64_t rows, tensor::DType compute) const {
+int64_t LatentAttention::ScratchBytes(const StepBounds& bounds) const {
   const auto padded = tensor::Workspace::PaddedBytes;
-  const int64_t element = rows * tensor::SizeOf(compute);
-  int64_t bytes = padded(element * (first_size() + spec_.latent_rank + spec_.rope_dim)) +
-                  padded(element * spec_.heads * spec_.value_dim);
+  const int64_t rows = bounds.rows;
+  const int64_t element = rows * tensor::SizeOf(bounds.compute);
+  const int64_t kept = kept_size() + (indexer_ ? indexer_->key_size() : 0);
+  int64_t bytes = padded(element * (kept_size() + first_size())) +
+                  padded(element * spec_.heads * spec_.value_dim) +
+                  CacheWrites::ScratchBytes(bounds, kept);
   if (spec_.query_rank > 0) bytes += padded(element * query_size());
   // The indexer's scratch is given back before the latents' is taken.
   const int64_t latents = 2 * padded(element * spec_.heads * spec_.latent_rank);
   if (!indexer_) return bytes + latents;
   return bytes + padded(rows * indexer_->top_k() * tensor::SizeOf(tensor::DType::kI32)) +
-         std::max(latents, indexer_->ScratchBytes(rows, compute));
+         std::max(latents, indexer_->ScratchBytes(rows, bounds.compute));
 }
 
 }  // namespace

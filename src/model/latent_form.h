@@ -18,7 +18,8 @@ struct LatentRun {
 };
 
 // Expanded are slices for which that is cheaper and whose rows attend to all positions before them:
-// prefill, but for short chunks of long prompts and for rows that an indexer selects for.
+// prefill, but for short chunks of long prompts and for rows that an indexer selects for. Ranks
+// that divide a slice choose alike.
 struct LatentFormRule {
   spec::LatentAttentionSpec latent;
   int64_t longest_dense = 0;  // slices that end further on are sparse
@@ -30,8 +31,8 @@ struct LatentFormRule {
 template <typename Function>
 void ForLatentRuns(const LatentFormRule& rule, const Step& step, const Function& function) {
   const auto expanded = [&](const SliceExtent& slice) {
-    return !rule.one_form && slice.first_position + slice.rows <= rule.longest_dense &&
-           plan::ExpandedIsCheaper(rule.latent, slice.first_position, slice.rows);
+    return !rule.one_form && slice.end <= rule.longest_dense &&
+           plan::ExpandedIsCheaper(rule.latent, slice.begin, slice.end - slice.begin);
   };
   if (step.slices.empty()) {
     function(LatentRun{.slices = step.tables.slices, .rows = step.tables.rows});

@@ -33,7 +33,8 @@ std::vector<RunParts> RunsOf(const std::vector<SliceExtent>& slices, LatentFormR
 }
 
 // Decoding rows, a chunk, a short one far in, a prompt's first.
-const std::vector<SliceExtent> kMixed = {{900, 1}, {70, 1}, {4096, 512}, {8192, 9}, {0, 40}};
+const std::vector<SliceExtent> kMixed = {
+    {900, 901, 1}, {70, 71, 1}, {4096, 4608, 512}, {8192, 8201, 9}, {0, 40, 40}};
 
 TEST(LatentFormTest, CutsAStepIntoRunsOfOneForm) {
   EXPECT_THAT(RunsOf(kMixed, {.longest_dense = INT64_MAX}),
@@ -44,8 +45,14 @@ TEST(LatentFormTest, CutsAStepIntoRunsOfOneForm) {
 TEST(LatentFormTest, AbsorbsWhatAnIndexerSelectsFor) {
   EXPECT_THAT(RunsOf(kMixed, {.longest_dense = 2048}),
               testing::ElementsAre(RunParts{false, 0, 4, 0, 523}, RunParts{true, 4, 1, 523, 40}));
-  EXPECT_THAT(RunsOf({{1536, 512}, {1537, 512}}, {.longest_dense = 2048}),
+  EXPECT_THAT(RunsOf({{1536, 2048, 512}, {1537, 2049, 512}}, {.longest_dense = 2048}),
               testing::ElementsAre(RunParts{true, 0, 1, 0, 512}, RunParts{false, 1, 1, 512, 512}));
+}
+
+// A context-parallel rank has some rows of a slice, and computes them in the form of the whole one.
+TEST(LatentFormTest, ChoosesByTheWholeSlice) {
+  EXPECT_THAT(RunsOf({{4096, 4608, 5}, {4096, 4101, 5}}, {.longest_dense = INT64_MAX}),
+              testing::ElementsAre(RunParts{true, 0, 1, 0, 5}, RunParts{false, 1, 1, 5, 5}));
 }
 
 TEST(LatentFormTest, AbsorbsAllInOneFormAndWhereSlicesAreNotKnown) {

@@ -107,10 +107,10 @@ void StageModel::Logits(const Step& step, const tensor::ConstView& normed,
                 {.x = normed, .weight = head_.get(), .bias = {}, .out = logits});
 }
 
-int64_t StageModel::ScratchBytes(int64_t rows, tensor::DType compute) const {
+int64_t StageModel::ScratchBytes(const StepBounds& bounds) const {
   int64_t bytes = 0;
   for (const auto& layers : layers_)
-    for (const auto& layer : layers) bytes = std::max(bytes, layer->ScratchBytes(rows, compute));
+    for (const auto& layer : layers) bytes = std::max(bytes, layer->ScratchBytes(bounds));
   return bytes;
 }
 

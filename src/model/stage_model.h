@@ -67,7 +67,7 @@ class StageModel {
   void Logits(const Step& step, const tensor::ConstView& normed, const tensor::View& logits) const;
 
   // Workspace that the largest of the calls above takes, without what single ops take.
-  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const;
+  int64_t ScratchBytes(const StepBounds& bounds) const;
 
  private:
   StageModel(const spec::ModelSpec& model, StagePart part)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "base/check.h"
@@ -26,6 +27,12 @@ class StageRanks {
                                    std::span<const std::span<std::byte>> incoming) = 0;
   // Whether all of it has come; false where something went wrong.
   virtual bool AwaitExperts() = 0;
+
+  // x, dense, holds a block of counts[rank] elements of every context-parallel rank, in order; the
+  // own one is filled. Posts that the others' come, which is sure after FinishGathers: until then x
+  // stays as it is, and the rank computes on. Several may be under way.
+  virtual void StartGather(const tensor::View& x, std::span<const int64_t> counts) = 0;
+  virtual void FinishGathers() = 0;
 };
 
 // A stage of one rank.
@@ -37,6 +44,8 @@ class LoneRank : public StageRanks {
     LONGSPAN_CHECK(false, "a rank that has all experts exchanges nothing");
   }
   bool AwaitExperts() override { return false; }
+  void StartGather(const tensor::View& /*x*/, std::span<const int64_t> /*counts*/) override {}
+  void FinishGathers() override {}
 };
 
 }  // namespace longspan::model

@@ -18,10 +18,28 @@ struct LayerCache {
   std::array<tensor::View, kv::kMaxCachePlanes> planes;
 };
 
-// What the host knows of a slice.
+// What the host knows of a slice: the positions [begin, end), of which a context-parallel rank may
+// have some rows only.
 struct SliceExtent {
-  int64_t first_position = 0;
+  int64_t begin = 0;
+  int64_t end = 0;
   int64_t rows = 0;
+};
+
+// Where context-parallel ranks divide a step: all its rows, rank by rank.
+struct GatheredRows {
+  int rank = 0;                     // whose step this is
+  std::span<const int64_t> counts;  // rows of every rank; empty where one has them all
+  tensor::ConstView slots;          // i64 [all rows]: where they are cached
+  tensor::ConstView own_places;     // i64 [own rows]: 0, 1, 2 ...
+};
+
+// The largest step, for counting scratch.
+struct StepBounds {
+  int64_t rows = 0;
+  int64_t gathered_rows = 0;  // of all context-parallel ranks; 0 where there is one
+  tensor::DType compute = tensor::DType::kF32;
+  tensor::DType cache = tensor::DType::kF32;
 };
 
 // Valid while one step is computed. Blocks take their scratch from context.workspace and give it
@@ -35,9 +53,10 @@ struct Step {
   tensor::ConstView sines;
   // Of all slices, in order; or empty: not known, and nothing is chosen by it.
   std::span<const SliceExtent> slices;
+  GatheredRows gathered;
 
   // The step of the slices [first_slice, first_slice + count) alone, which have the rows
-  // [first_row, first_row + rows).
+  // [first_row, first_row + rows). For what does not write to the cache.
   Step Part(int64_t first_slice, int64_t count, int64_t first_row, int64_t rows) const {
     return {context,
             ops,
@@ -47,7 +66,8 @@ struct Step {
             sines.Rows(first_row, rows),
             slices.empty()
                 ? slices
-                : slices.subspan(static_cast<size_t>(first_slice), static_cast<size_t>(count))};
+                : slices.subspan(static_cast<size_t>(first_slice), static_cast<size_t>(count)),
+            {}};
   }
 };
 

@@ -46,6 +46,9 @@ struct LoadOptions {
   tensor::DType compute = tensor::DType::kF32;
   // Blocks compute in one form whatever the step, and need no weights for another.
   bool one_form = false;
+  // What rows keep in the cache has a product of its own, so that it can be on its way to other
+  // ranks while the rest is computed.
+  bool kept_first = false;
   plan::TensorShare share;  // which pieces are this rank's
   plan::ExpertShare experts;
 };
@@ -59,6 +62,7 @@ class WeightLoader {
       : source_(source), backend_(backend), queue_(queue), options_(options) {}
 
   bool one_form() const { return options_.one_form; }
+  bool kept_first() const { return options_.kept_first; }
   // How many ranks divide what is divided among themselves.
   int ranks() const { return options_.share.size; }
   // Which experts it has.

@@ -97,7 +97,7 @@ struct StepResult {
   int32_t rank = 0;  // of the mesh
   StageTiming timing;
   std::vector<RowResult> rows;    // from the rank that reports for the pipeline only
-  std::vector<HiddenRow> hidden;  // from one rank of every stage
+  std::vector<HiddenRow> hidden;  // of every row and depth from one rank
   base::Status status;            // an error ends the group
 };
 

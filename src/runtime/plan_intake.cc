@@ -19,7 +19,7 @@ PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks&
       links_(links),
       slots_(slots),
       source_(config, links),
-      pages_(config.page_size, pages),
+      pages_(config.page_size, pages, config.context_share()),
       order_(config.loops()),
       thread_([this] { Loop(); }) {}
 
@@ -93,8 +93,8 @@ base::Status PlanIntake::TakePlan() {
                           last_number_.value);
   last_number_ = work->plan.number;
   LONGSPAN_ASSIGN_OR_RETURN(work->tables, pages_.Apply(work->plan));
-  if (work->tables.rows > config_.max_rows)
-    return base::DataLoss("a plan has {} rows, the most is {}", work->tables.rows,
+  if (work->plan.rows() > config_.max_rows)
+    return base::DataLoss("a plan has {} rows, the most is {}", work->plan.rows(),
                           config_.max_rows);
   work->intake.tables = Now();
   for (const plan::PlanLoop& loop : order_.Add(work->plan.number, work->plan.ends_group))

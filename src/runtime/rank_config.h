@@ -9,6 +9,7 @@
 #include "plan/ids.h"
 #include "plan/layer_split.h"
 #include "plan/tensor_share.h"
+#include "plan/token_split.h"
 #include "spec/mesh.h"
 #include "tensor/dtype.h"
 
@@ -51,7 +52,8 @@ struct RankConfig {
   int32_t node = 0;   // whose memory the rank uses; the rank itself need not know
   plan::Epoch epoch;  // plans of another one are refused
   spec::Mesh mesh;
-  int32_t rank = 0;                      // of the mesh
+  int32_t rank = 0;  // of the mesh
+  plan::TokenSplit token_split = plan::TokenSplit::kInterleave;
   std::vector<plan::LayerRange> ranges;  // one for every loop; all ranks have as many
 
   int32_t page_size = 64;
@@ -71,6 +73,9 @@ struct RankConfig {
   bool leads_stage() const { return mesh.lane_of(rank) == 0; }
   plan::ExpertShare expert_share() const { return plan::ExpertShareOf(mesh, rank); }
   plan::TensorShare tensor_share() const { return {mesh.tp_rank_of(rank), mesh.tp}; }
+  plan::ContextShare context_share() const { return {mesh.cp_rank_of(rank), mesh.cp, token_split}; }
+  // Of a plan of max_rows, those that the rank itself computes.
+  int64_t max_own_rows() const { return plan::MostRowsOfRank(max_rows, token_split, mesh.cp); }
   // How often a plan passes through the rank. A stage that is alone computes its ranges in one go.
   int loops() const { return stages() == 1 ? 1 : static_cast<int>(ranges.size()); }
   bool embeds(int loop) const { return first() && loop == 0; }

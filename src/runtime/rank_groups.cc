@@ -11,6 +11,7 @@ namespace {
 
 // Groups of one rank may share links; these tell their messages apart.
 constexpr uint64_t kTensorTag = 1;
+constexpr uint64_t kContextTag = 2;
 constexpr uint64_t kExpertTag = 3;
 
 int64_t Now() { return base::SteadyClock().Now().count(); }
@@ -37,6 +38,8 @@ std::unique_ptr<comm::RankGroup> GroupOf(const std::vector<int>& lanes, const Ra
 RankGroups::RankGroups(const RankConfig& config, const RankLinks& links)
     : tensor_group_(
           GroupOf(spec::TensorLanes(config.mesh, config.rank), config, links, kTensorTag)),
+      context_group_(
+          GroupOf(spec::ContextLanes(config.mesh, config.rank), config, links, kContextTag)),
       expert_group_(
           GroupOf(spec::ExpertLanes(config.mesh, config.rank), config, links, kExpertTag)) {}
 
@@ -55,6 +58,23 @@ bool RankGroups::AwaitExperts() {
   return status_.ok();
 }
 
+void RankGroups::StartGather(const tensor::View& x, std::span<const int64_t> counts) {
+  if (context_group_ == nullptr || !status_.ok()) return;
+  std::vector<size_t> sizes;
+  for (const int64_t count : counts)
+    sizes.push_back(static_cast<size_t>(count * tensor::SizeOf(x.dtype())));
+  gathers_.push_back(context_group_->AllGather(
+      {static_cast<std::byte*>(x.raw()), static_cast<size_t>(x.bytes())}, sizes));
+}
+
+void RankGroups::FinishGathers() {
+  for (comm::Collective& gather : gathers_) {
+    base::Status status = Wait(std::move(gather));
+    if (status_.ok()) status_ = std::move(status);
+  }
+  gathers_.clear();
+}
+
 base::Status RankGroups::Wait(comm::Collective collective) {
   const ComputeWatch::Pause pause(watch_);
   const int64_t begin = Now();
@@ -70,6 +90,7 @@ plan::AxisBytes RankGroups::TakeReceived() {
     return group == nullptr ? 0 : group->received_bytes();
   };
   const plan::AxisBytes all = {.tensor = bytes_of(tensor_group_),
+                               .context = bytes_of(context_group_),
                                .expert = bytes_of(expert_group_)};
   return all - std::exchange(told_, all);
 }

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "comm/rank_group.h"
 #include "model/stage_ranks.h"
@@ -23,11 +25,15 @@ class RankGroups : public model::StageRanks {
   // The ranks that divide heads and columns among themselves; null where there is one.
   comm::RankGroup* tensor_group() const { return tensor_group_.get(); }
 
+  // The ranks that divide the rows of a step among themselves; null where there is one.
+  comm::RankGroup* context_group() const { return context_group_.get(); }
+
   // The ranks that divide the experts among themselves; null where there is one.
   comm::RankGroup* expert_group() const { return expert_group_.get(); }
 
   void SumOverTensorRanks(const tensor::View& x) override;
-
+  void StartGather(const tensor::View& x, std::span<const int64_t> counts) override;
+  void FinishGathers() override;
   void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
                            std::span<const std::span<std::byte>> incoming) override;
   bool AwaitExperts() override;
@@ -46,8 +52,10 @@ class RankGroups : public model::StageRanks {
 
  private:
   std::unique_ptr<comm::RankGroup> tensor_group_;
-  std::unique_ptr<comm::RankGroup> expert_group_;  // those that divide the experts; or null
-  comm::Collective expert_exchange_;               // under way
+  std::unique_ptr<comm::RankGroup> context_group_;
+  std::unique_ptr<comm::RankGroup> expert_group_;
+  std::vector<comm::Collective> gathers_;  // under way
+  comm::Collective expert_exchange_;       // under way
   base::Status status_;
   int64_t waited_ = 0;
   plan::AxisBytes told_;  // by TakeReceived

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "runtime/host_copy.h"
+#include "runtime/listed_rows.h"
 
 namespace longspan::runtime {
 namespace {
@@ -68,11 +69,12 @@ int64_t Sampler::ScratchBytes(int64_t rows, const Shape& shape, DType compute) {
   const int64_t block = std::min(rows, kBlockRows);
   const int64_t hidden = padded(block * shape.hidden_size * tensor::SizeOf(compute));
   const int64_t vocab = padded(block * shape.vocab_size * 4);
-  // Rows before and after the norm, logits; row index; parameters and results of at most 8 bytes a
+  // Rows before and after the norm, logits; parameters and results of at most 8 bytes a
   // row; the distinct tokens of every row twice (tokens and counts); as many alternatives with ids
   // and values. Of a divided vocabulary also what the ranks have, with an index, or the best of it.
   const int64_t divided = shape.ranks > 1 ? vocab + padded(4 * block * shape.ranks) : 0;
-  return 2 * hidden + vocab + 16 * padded(8 * (block + 1)) + 4 * vocab + divided;
+  return GatherListedScratchBytes(block, shape.hidden_size, compute) + hidden + vocab +
+         16 * padded(8 * (block + 1)) + 4 * vocab + divided;
 }
 
 void Sampler::Apply(const plan::StepPlan& plan) {
@@ -90,7 +92,7 @@ const Sampler::Sequence& Sampler::SequenceOf(const plan::StepPlan& plan, uint32_
 }
 
 base::Status Sampler::Run(const model::Step& step, const plan::StepPlan& plan,
-                          const tensor::ConstView& residual, std::span<const int32_t> row_index,
+                          const tensor::ConstView& residual, std::span<const ListedRow> listed,
                           plan::StepResult& result) {
   // Rows that draw a token go first, so that only their blocks pay for sampling, and of a divided
   // vocabulary those before the others that few logits decide: how a row is computed must not
@@ -106,7 +108,7 @@ base::Status Sampler::Run(const model::Step& step, const plan::StepPlan& plan,
   for (size_t begin = 0; begin < slots.size();) {
     const size_t group_end = begin < decided ? decided : begin < samples ? samples : slots.size();
     const size_t end = std::min(group_end, begin + static_cast<size_t>(kBlockRows));
-    LONGSPAN_RETURN_IF_ERROR(RunBlock(step, plan, residual, row_index,
+    LONGSPAN_RETURN_IF_ERROR(RunBlock(step, plan, residual, listed,
                                       std::span(slots).subspan(begin, end - begin), result));
     begin = end;
   }
@@ -114,19 +116,15 @@ base::Status Sampler::Run(const model::Step& step, const plan::StepPlan& plan,
 }
 
 base::Status Sampler::RunBlock(const model::Step& step, const plan::StepPlan& plan,
-                               const tensor::ConstView& residual,
-                               std::span<const int32_t> row_index, std::span<const uint32_t> slots,
-                               plan::StepResult& result) {
+                               const tensor::ConstView& residual, std::span<const ListedRow> listed,
+                               std::span<const uint32_t> slots, plan::StepResult& result) {
   tensor::Queue& queue = step.context.queue;
   tensor::Workspace::Scope scope(step.context.workspace);
-  const auto rows = static_cast<int64_t>(slots.size());
-  std::vector<int32_t> index;
-  for (const uint32_t slot : slots) index.push_back(row_index[slot]);
-  LONGSPAN_ASSIGN_OR_RETURN(const View device_index, ToDevice(backend_, queue, scope, index));
-  const View gathered = scope.Take(residual.dtype(), {rows, residual.size(1)});
-  const View normed = scope.Take(residual.dtype(), {rows, residual.size(1)});
-  ops::Dispatch(step.context, step.ops.gather_rows,
-                {.x = residual, .index = device_index, .out = gathered});
+  std::vector<ListedRow> of_block;
+  for (const uint32_t slot : slots) of_block.push_back(listed[slot]);
+  LONGSPAN_ASSIGN_OR_RETURN(const View gathered,
+                            GatherListed(backend_, groups_, step, residual, of_block, scope));
+  const View normed = scope.Take(residual.dtype(), {gathered.size(0), residual.size(1)});
   model_.FinalNorm(step, gathered, normed);
 
   std::vector<plan::RowResult> block(slots.size());

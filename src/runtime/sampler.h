@@ -13,6 +13,7 @@
 #include "plan/step_result.h"
 #include "runtime/divided_head.h"
 #include "runtime/rank_groups.h"
+#include "runtime/step_tables.h"
 
 namespace longspan::runtime {
 
@@ -26,10 +27,10 @@ class Sampler {
     int ranks = 1;  // that divide the vocabulary
   };
 
-  // All ranks that divide the vocabulary sample the same. `groups` must outlive it.
+  // All ranks of the stage sample the same. `groups` must outlive it.
   Sampler(const ops::Backend& backend, const model::StageModel& model, const Shape& shape,
           RankGroups& groups)
-      : backend_(backend), model_(model), vocab_size_(shape.vocab_size) {
+      : backend_(backend), model_(model), groups_(groups), vocab_size_(shape.vocab_size) {
     if (shape.ranks > 1) divided_head_.emplace(backend, model, groups, shape.vocab_size);
   }
 
@@ -42,11 +43,11 @@ class Sampler {
   // Forgets and starts sequences as the plan says.
   void Apply(const plan::StepPlan& plan);
 
-  // residual [rows, hidden]; row_index[i] is where the plan's i-th logits row stands in it. Adds to
-  // `result` one RowResult per logits row, and the rows after the final norm for those that return
-  // their hidden state.
+  // residual [rows, hidden]; listed[i] is where the plan's i-th logits row is. Adds to `result` one
+  // RowResult per logits row, and the rows after the final norm for those that return their hidden
+  // state.
   base::Status Run(const model::Step& step, const plan::StepPlan& plan,
-                   const tensor::ConstView& residual, std::span<const int32_t> row_index,
+                   const tensor::ConstView& residual, std::span<const ListedRow> listed,
                    plan::StepResult& result);
 
  private:
@@ -56,7 +57,7 @@ class Sampler {
   };
 
   base::Status RunBlock(const model::Step& step, const plan::StepPlan& plan,
-                        const tensor::ConstView& residual, std::span<const int32_t> row_index,
+                        const tensor::ConstView& residual, std::span<const ListedRow> listed,
                         std::span<const uint32_t> slots, plan::StepResult& result);
   // By way of the host: few requests have a bias, and no backend needs an op for it.
   base::Status AddBias(const model::Step& step, const plan::StepPlan& plan,
@@ -81,6 +82,7 @@ class Sampler {
 
   const ops::Backend& backend_;
   const model::StageModel& model_;
+  RankGroups& groups_;
   int64_t vocab_size_;
   std::optional<DividedHead> divided_head_;  // where several ranks have the vocabulary
   std::unordered_map<plan::SequenceId, Sequence> sequences_;

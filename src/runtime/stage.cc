@@ -29,7 +29,7 @@ ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankCon
   const int64_t query_size = int64_t{model.attention.heads} * model.attention.head_dim;
   const int64_t shared_size = int64_t{model.moe.shared_experts} * model.moe.intermediate_size;
   ops::WorkspaceShape shape = {
-      .rows = config.max_rows,
+      .rows = config.max_own_rows(),
       .logit_rows = std::min(config.max_rows, Sampler::kBlockRows),
       .vocab_size = vocab_size,
       .heads = model.attention.heads,
@@ -81,16 +81,6 @@ bool IsStaged(const std::unique_ptr<comm::Link>& link) {
   return link != nullptr && !link->takes_device_memory();
 }
 
-// Where every listed row stands among the step's rows.
-std::vector<int32_t> RowIndex(const plan::StepPlan& plan, const HostTables& tables) {
-  std::vector<int32_t> index;
-  for (const plan::LogitsRow& row : plan.logits_rows) {
-    const int64_t offset = row.position - plan.slices[row.slice].begin;
-    index.push_back(tables.slice_row_begin[row.slice] + static_cast<int32_t>(offset));
-  }
-  return index;
-}
-
 }  // namespace
 
 base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
@@ -102,8 +92,9 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   if (config.loops() > 1 && (links.previous == nullptr || links.next == nullptr))
     return base::InvalidArgument("looped stages need links in a ring");
   if (config.mesh.stage_ranks() > 1 && !backend.is_on_host())
-    return base::Unimplemented("the backend '{}' runs stages of one rank only: use --tp-size 1",
-                               backend.name());
+    return base::Unimplemented(
+        "the backend '{}' runs stages of one rank only: use --tp-size 1 and --cp-size 1",
+        backend.name());
   LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(stage->whole_model_, config.mesh));
@@ -126,6 +117,7 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   model::WeightLoader loader(*weights, backend, *stage->queue_,
                              {.compute = config.compute,
                               .one_form = stage->deterministic(),
+                              .kept_first = config.mesh.cp > 1,
                               .share = config.tensor_share(),
                               .experts = config.expert_share()});
   LONGSPAN_ASSIGN_OR_RETURN(stage->model_, model::StageModel::Load(model, part, loader, progress));
@@ -135,7 +127,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
 }
 
 base::Status Stage::TakeMemory() {
-  const int64_t rows = config_.max_rows;
+  const int64_t rows = config_.max_own_rows();
+  const int64_t gathered_rows = config_.mesh.cp > 1 ? config_.max_rows : 0;
   const spec::ModelSpec& model = share_;
   const Sampler::Shape sampler = {.vocab_size = whole_model_.vocab_size,
                                   .hidden_size = model.hidden_size,
@@ -147,6 +140,7 @@ base::Status Stage::TakeMemory() {
   LONGSPAN_ASSIGN_OR_RETURN(
       device_tables_,
       DeviceTables::Create(backend_, {.rows = rows,
+                                      .gathered_rows = gathered_rows,
                                       .slices = config_.max_slices,
                                       .pages_per_sequence = PageTableColumns(
                                           kv::PagesFor(config_.max_context, config_.page_size))}));
@@ -156,9 +150,12 @@ base::Status Stage::TakeMemory() {
   LONGSPAN_ASSIGN_OR_RETURN(sines_, backend_.Allocate(rope_bytes));
   LONGSPAN_ASSIGN_OR_RETURN(embedding_rows_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
 
-  const int64_t blocks =
-      std::max(model_->ScratchBytes(rows, config_.compute),
-               config_.last() ? Sampler::ScratchBytes(rows, sampler, config_.compute) : 0);
+  const int64_t blocks = std::max(
+      model_->ScratchBytes({.rows = rows,
+                            .gathered_rows = gathered_rows,
+                            .compute = config_.compute,
+                            .cache = config_.kv_cache}),
+      config_.last() ? Sampler::ScratchBytes(config_.max_rows, sampler, config_.compute) : 0);
   const int64_t bytes =
       blocks +
       backend_.WorkspaceBytes(*queue_, WorkspaceShapeOf(model, config_, whole_model_.vocab_size));
@@ -199,11 +196,10 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   StepTimer timer(result.timing, {.last_end = last_end_, .awaited = prepared.awaited});
   LONGSPAN_ASSIGN_OR_RETURN(const model::Step step, timer.Kernels([&] { return BeginStep(work); }));
   const tensor::View residual = residual_slots_->Rows(prepared.slot, work.tables.rows);
-  const std::vector<int32_t> row_index = RowIndex(plan, work.tables);
 
   if (config_.embeds(prepared.loop)) {
-    LONGSPAN_RETURN_IF_ERROR(EmbedTokens(step, plan, timer, residual));
-    LONGSPAN_RETURN_IF_ERROR(CollectHidden(plan, row_index, 0, residual, result));
+    LONGSPAN_RETURN_IF_ERROR(EmbedTokens(step, work, timer, residual));
+    LONGSPAN_RETURN_IF_ERROR(CollectHidden(work, 0, residual));
   } else {
     LONGSPAN_RETURN_IF_ERROR(timer.Receive(
         prepared.received, std::max(prepared.intake.posted, last_input_), residual.bytes()));
@@ -213,7 +209,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   }
   const ComputeWatch::Scope computing(watch_, plan.number);
   LONGSPAN_RETURN_IF_ERROR(
-      KernelsAndWaits(timer, [&] { return RunLayers(step, prepared, row_index, residual); }));
+      KernelsAndWaits(timer, [&] { return RunLayers(step, prepared, residual); }));
 
   comm::Transfer sent;
   if (!config_.samples(prepared.loop)) {
@@ -221,21 +217,12 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
   } else {
     // Not before, since an earlier plan may still have had to sample for what this one releases.
     sampler_->Apply(plan);
-    if (!plan.logits_rows.empty()) {
-      LONGSPAN_RETURN_IF_ERROR(KernelsAndWaits(
-          timer, [&] { return sampler_->Run(step, plan, residual, row_index, result); }));
-      LONGSPAN_RETURN_IF_ERROR(PassTokens(plan, result));
-    }
+    if (!plan.logits_rows.empty()) LONGSPAN_RETURN_IF_ERROR(Sample(step, residual, timer, work));
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
   result.timing.exchanged += groups_.TakeReceived();
   timer.Stop();
   last_end_ = result.timing.end;
-  // All ranks of the stage know them; one tells.
-  if (!config_.leads_stage()) {
-    result.rows.clear();
-    result.hidden.clear();
-  }
   std::optional<plan::StepResult> finished;
   if (prepared.loop == config_.loops() - 1) finished = std::move(result);
   return finished;
@@ -262,7 +249,11 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
                  .amplitude = model_->rope_amplitude(),
                  .cosines = cosines,
                  .sines = sines});
-  return model::Step{*context_, backend_.ops(), groups_, device, cosines, sines, tables.extents};
+  return model::Step{
+      *context_,      backend_.ops(),
+      groups_,        device,
+      cosines,        sines,
+      tables.extents, device_tables_->Gathered(tables, config_.context_share().rank)};
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
@@ -279,24 +270,22 @@ uint64_t Stage::RepeatKey(const PreparedStep& prepared) const {
   return base::MixBits(key);
 }
 
-base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& plan,
-                                StepTimer& timer, const tensor::View& residual) {
+base::Status Stage::EmbedTokens(const model::Step& step, const PlanWork& work, StepTimer& timer,
+                                const tensor::View& residual) {
   LONGSPAN_RETURN_IF_ERROR(token_feed_.TakeArrived());
   std::vector<int32_t> embedding_rows;
   embedding_rows.reserve(static_cast<size_t>(residual.size(0)));
-  for (const plan::Slice& slice : plan.slices) {
-    for (const plan::TokenSource& source : slice.tokens) {
-      int32_t token = source.literal;
-      if (!source.is_literal()) {
-        auto resolved = timer.Wait([&] { return token_feed_.Resolve(source); });
-        if (!resolved.ok()) return resolved.status();
-        token = *resolved;
-      }
-      if (token < 0 || token >= whole_model_.vocab_size)
-        return base::DataLoss("plan {} has token {} of a vocabulary of {}", plan.number.value,
-                              token, whole_model_.vocab_size);
-      embedding_rows.push_back(model_->EmbeddingRow(token));
+  for (const plan::TokenSource& source : work.tables.tokens) {
+    int32_t token = source.literal;
+    if (!source.is_literal()) {
+      auto resolved = timer.Wait([&] { return token_feed_.Resolve(source); });
+      if (!resolved.ok()) return resolved.status();
+      token = *resolved;
     }
+    if (token < 0 || token >= whole_model_.vocab_size)
+      return base::DataLoss("plan {} has token {} of a vocabulary of {}", work.plan.number.value,
+                            token, whole_model_.vocab_size);
+    embedding_rows.push_back(model_->EmbeddingRow(token));
   }
   const auto device =
       embedding_rows_.AsView(DType::kI32, {static_cast<int64_t>(embedding_rows.size())});
@@ -309,14 +298,14 @@ base::Status Stage::EmbedTokens(const model::Step& step, const plan::StepPlan& p
 }
 
 base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepared,
-                              std::span<const int32_t> row_index, const tensor::View& residual) {
+                              const tensor::View& residual) {
   PlanWork& work = *prepared.work;
   const int loop = prepared.loop;
   base::Status status;
   // The last layer's output is reported after the final norm, by the sampler.
   const auto tap = [&](int layer, const tensor::ConstView& rows) {
     if (status.ok() && layer + 1 < whole_model_.layers())
-      status = CollectHidden(work.plan, row_index, layer + 1, rows, work.result);
+      status = CollectHidden(work, layer + 1, rows);
   };
   const bool alone = config_.loops() == 1;
   const size_t first = alone ? 0 : static_cast<size_t>(loop);
@@ -338,14 +327,30 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
   return queue_->Synchronize();
 }
 
-base::Status Stage::CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
-                                  int depth, const tensor::ConstView& residual,
-                                  plan::StepResult& result) {
-  for (size_t slot = 0; slot < plan.logits_rows.size(); ++slot) {
-    if (!plan.logits_rows[slot].return_hidden) continue;
+base::Status Stage::CollectHidden(PlanWork& work, int depth, const tensor::ConstView& residual) {
+  if (config_.tensor_share().rank != 0) return base::OkStatus();
+  const auto& wanted = work.plan.logits_rows;
+  for (size_t slot = 0; slot < wanted.size(); ++slot) {
+    const ListedRow& place = work.tables.listed[slot];
+    if (!wanted[slot].return_hidden || place.rank != config_.context_share().rank) continue;
     LONGSPAN_ASSIGN_OR_RETURN(auto values,
-                              FloatsToHost(backend_, *queue_, residual.Rows(row_index[slot], 1)));
-    result.hidden.push_back({static_cast<uint32_t>(slot), depth, std::move(values)});
+                              FloatsToHost(backend_, *queue_, residual.Rows(place.row, 1)));
+    work.result.hidden.push_back({static_cast<uint32_t>(slot), depth, std::move(values)});
+  }
+  return base::OkStatus();
+}
+
+base::Status Stage::Sample(const model::Step& step, const tensor::View& residual, StepTimer& timer,
+                           PlanWork& work) {
+  plan::StepResult& result = work.result;
+  const size_t own_hidden = result.hidden.size();
+  LONGSPAN_RETURN_IF_ERROR(KernelsAndWaits(
+      timer, [&] { return sampler_->Run(step, work.plan, residual, work.tables.listed, result); }));
+  LONGSPAN_RETURN_IF_ERROR(PassTokens(work.plan, result));
+  // All ranks of the stage know them; one tells.
+  if (!config_.leads_stage()) {
+    result.rows.clear();
+    result.hidden.resize(own_hidden);
   }
   return base::OkStatus();
 }

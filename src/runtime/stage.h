@@ -100,14 +100,15 @@ class Stage {
   // device that reads all else from the tables.
   bool IsRepeatable(const PlanWork& work) const;
   uint64_t RepeatKey(const PreparedStep& prepared) const;
-  base::Status EmbedTokens(const model::Step& step, const plan::StepPlan& plan, StepTimer& timer,
+  base::Status EmbedTokens(const model::Step& step, const PlanWork& work, StepTimer& timer,
                            const tensor::View& residual);
   base::Status RunLayers(const model::Step& step, const PreparedStep& prepared,
-                         std::span<const int32_t> row_index, const tensor::View& residual);
+                         const tensor::View& residual);
   comm::Transfer SendOn(const PreparedStep& prepared);
-  base::Status CollectHidden(const plan::StepPlan& plan, std::span<const int32_t> row_index,
-                             int depth, const tensor::ConstView& residual,
-                             plan::StepResult& result);
+  // Of the rows that this rank has, if no other one does.
+  base::Status CollectHidden(PlanWork& work, int depth, const tensor::ConstView& residual);
+  base::Status Sample(const model::Step& step, const tensor::View& residual, StepTimer& timer,
+                      PlanWork& work);
   base::Status PassTokens(const plan::StepPlan& plan, const plan::StepResult& result);
 
   RankConfig config_;

@@ -51,6 +51,38 @@ TEST(SequencePagesTest, SlicesBecomePositionsSlotsAndAPageTable) {
   EXPECT_THAT(std::span(next->page_table).first(2), ElementsAre(7, 2));
 }
 
+// Two prompts of five and two tokens over two ranks: the short one stays whole.
+TEST(SequencePagesTest, ContextRanksHaveRowsOfTheirOwn) {
+  const plan::StepPlan plan = {
+      .started = {StartOf(1), StartOf(2)},
+      .slices = {SliceOf(1, 0, 5, {7, 2}), SliceOf(2, 0, 1, {9})},
+      .logits_rows = {
+          {.slice = 0, .position = 3}, {.slice = 0, .position = 4}, {.slice = 1, .position = 0}}};
+  SequencePages first(4, 16, {.rank = 0, .size = 2});
+  SequencePages second(4, 16, {.rank = 1, .size = 2});
+  const auto a = first.Apply(plan);
+  const auto b = second.Apply(plan);
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_THAT(a->positions, ElementsAre(0, 2, 4));
+  EXPECT_THAT(b->positions, ElementsAre(1, 3, 0));
+  EXPECT_THAT(a->slots, ElementsAre(28, 30, 8));
+  EXPECT_THAT(b->slots, ElementsAre(29, 31, 36));
+  EXPECT_THAT(a->slice_row_begin, ElementsAre(0, 3));
+  EXPECT_THAT(b->slice_row_begin, ElementsAre(0, 2, 3));
+  EXPECT_EQ(a->page_table.size(), static_cast<size_t>(a->max_pages));
+  EXPECT_EQ(b->page_table[b->max_pages], 9);
+  EXPECT_EQ(a->extents[0].end, 5);
+  EXPECT_EQ(a->extents[0].rows, 3);
+  EXPECT_EQ(b->tokens.size(), 3u);
+  for (const HostTables& tables : {*a, *b}) {
+    EXPECT_THAT(tables.gathered_counts, ElementsAre(3, 3));
+    EXPECT_THAT(tables.gathered_slots, ElementsAre(28, 30, 8, 29, 31, 36));
+    std::vector<std::pair<int32_t, int32_t>> listed;
+    for (const ListedRow& row : tables.listed) listed.emplace_back(row.rank, row.row);
+    EXPECT_THAT(listed, ElementsAre(std::pair(1, 1), std::pair(0, 2), std::pair(1, 2)));
+  }
+}
+
 TEST(SequencePagesTest, ThePageTablesOfConsecutiveDecodesHaveFewShapes) {
   int shapes = 0;
   int64_t last = 0;
@@ -101,6 +133,13 @@ TEST(SequencePagesTest, WhatNoLeaderSendsIsRefused) {
   EXPECT_THAT(
       pages.Apply({.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 5, {0})}}).status().message(),
       HasSubstr("pages for 4 tokens"));
+  EXPECT_THAT(pages
+                  .Apply({.started = {StartOf(1)},
+                          .slices = {SliceOf(1, 0, 2, {0})},
+                          .logits_rows = {{.slice = 0, .position = 2}}})
+                  .status()
+                  .message(),
+              HasSubstr("logits of position 2"));
 }
 
 std::unique_ptr<ResidualSlots> MakeSlots(int count) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
 
 namespace longspan::runtime {
 namespace {
@@ -11,6 +12,33 @@ using tensor::DType;
 base::Status UploadVector(const ops::Backend& backend, tensor::Queue& queue, auto& values,
                           const tensor::View& device) {
   return backend.Upload(queue, std::as_bytes(std::span(values)), device);
+}
+
+// Where the plan's logits rows are, if rows[r] are those of rank r.
+base::Result<std::vector<ListedRow>> ListedRows(const plan::StepPlan& plan,
+                                                const std::vector<std::vector<int32_t>>& rows) {
+  std::vector<int64_t> first_rows;  // of the slices
+  int64_t next = 0;
+  for (const plan::Slice& slice : plan.slices) {
+    first_rows.push_back(next);
+    next += static_cast<int64_t>(slice.tokens.size());
+  }
+  std::vector<ListedRow> listed;
+  for (const plan::LogitsRow& row : plan.logits_rows) {
+    if (row.slice >= plan.slices.size() || row.position < plan.slices[row.slice].begin ||
+        row.position >= plan.slices[row.slice].end())
+      return base::DataLoss("a plan wants logits of position {}, which it does not compute",
+                            row.position);
+    const int64_t wanted = first_rows[row.slice] + row.position - plan.slices[row.slice].begin;
+    for (size_t rank = 0; rank < rows.size(); ++rank) {
+      const auto found = std::lower_bound(rows[rank].begin(), rows[rank].end(), wanted);
+      if (found == rows[rank].end() || *found != wanted) continue;
+      listed.push_back(
+          {static_cast<int32_t>(rank), static_cast<int32_t>(found - rows[rank].begin())});
+      break;
+    }
+  }
+  return listed;
 }
 
 }  // namespace
@@ -27,26 +55,25 @@ base::Result<HostTables> SequencePages::Apply(const plan::StepPlan& plan) {
   for (const plan::SequenceId id : plan.released) tables_.erase(id);
   for (const plan::SequenceStart& start : plan.started)
     tables_.insert_or_assign(start.sequence, kv::PageTable(page_size_));
-
-  HostTables tables;
-  tables.slices = static_cast<int64_t>(plan.slices.size());
-  tables.rows = plan.rows();
-  tables.positions.reserve(static_cast<size_t>(tables.rows));
-  tables.slots.reserve(static_cast<size_t>(tables.rows));
-  tables.slice_row_begin.push_back(0);
-  for (const plan::Slice& slice : plan.slices) LONGSPAN_RETURN_IF_ERROR(AppendSlice(slice, tables));
-
-  tables.max_pages = PageTableColumns(kv::PagesFor(tables.max_kv_length, page_size_));
-  tables.page_table.resize(static_cast<size_t>(tables.slices * tables.max_pages));
-  for (int64_t i = 0; i < tables.slices; ++i) {
-    const auto pages = tables_.at(plan.slices[i].sequence).pages();
-    const auto count = std::min<int64_t>(tables.max_pages, static_cast<int64_t>(pages.size()));
-    std::copy_n(pages.begin(), count, tables.page_table.begin() + i * tables.max_pages);
+  std::vector<plan::SliceRows> slices;
+  for (const plan::Slice& slice : plan.slices) {
+    LONGSPAN_RETURN_IF_ERROR(Append(slice));
+    slices.push_back({slice.begin, slice.end() - slice.begin});
+  }
+  const auto rows = plan::SplitRows(slices, share_.split, share_.size);
+  HostTables tables = TablesOf(plan, rows[static_cast<size_t>(share_.rank)]);
+  LONGSPAN_ASSIGN_OR_RETURN(tables.listed, ListedRows(plan, rows));
+  if (share_.size == 1) return tables;
+  const std::vector<int64_t> slots = SlotsOf(plan);
+  for (const auto& of_rank : rows) {
+    tables.gathered_counts.push_back(static_cast<int64_t>(of_rank.size()));
+    for (const int32_t row : of_rank)
+      tables.gathered_slots.push_back(slots[static_cast<size_t>(row)]);
   }
   return tables;
 }
 
-base::Status SequencePages::AppendSlice(const plan::Slice& slice, HostTables& tables) {
+base::Status SequencePages::Append(const plan::Slice& slice) {
   const auto found = tables_.find(slice.sequence);
   if (found == tables_.end())
     return base::DataLoss("a plan has rows of sequence {}, which was not started",
@@ -60,14 +87,58 @@ base::Status SequencePages::AppendSlice(const plan::Slice& slice, HostTables& ta
     return base::DataLoss(
         "a plan computes position {} of sequence {}, which has pages for {} tokens",
         slice.end() - 1, slice.sequence.value, pages.capacity_tokens());
-  for (int64_t position = slice.begin; position < slice.end(); ++position) {
-    tables.positions.push_back(static_cast<int32_t>(position));
-    tables.slots.push_back(pages.Slot(position));
-  }
-  tables.slice_row_begin.push_back(static_cast<int32_t>(tables.positions.size()));
-  tables.extents.push_back({slice.begin, slice.end() - slice.begin});
-  tables.max_kv_length = std::max(tables.max_kv_length, slice.end());
   return base::OkStatus();
+}
+
+HostTables SequencePages::TablesOf(const plan::StepPlan& plan,
+                                   const std::vector<int32_t>& rows) const {
+  HostTables tables;
+  tables.rows = static_cast<int64_t>(rows.size());
+  tables.positions.reserve(rows.size());
+  tables.slots.reserve(rows.size());
+  tables.tokens.reserve(rows.size());
+  tables.slice_row_begin.push_back(0);
+  std::vector<const kv::PageTable*> page_tables;
+  auto row = rows.begin();
+  int64_t first_row = 0;  // of the slice in the plan
+  for (const plan::Slice& slice : plan.slices) {
+    const auto count = static_cast<int64_t>(slice.tokens.size());
+    const auto begin = row;
+    const kv::PageTable& pages = tables_.at(slice.sequence);
+    for (; row != rows.end() && *row < first_row + count; ++row) {
+      const int64_t offset = *row - first_row;
+      tables.positions.push_back(static_cast<int32_t>(slice.begin + offset));
+      tables.slots.push_back(pages.Slot(slice.begin + offset));
+      tables.tokens.push_back(slice.tokens[static_cast<size_t>(offset)]);
+    }
+    first_row += count;
+    tables.max_kv_length = std::max(tables.max_kv_length, slice.end());
+    if (row == begin) continue;
+    tables.slice_row_begin.push_back(static_cast<int32_t>(tables.positions.size()));
+    tables.extents.push_back({slice.begin, slice.end(), row - begin});
+    page_tables.push_back(&pages);
+  }
+
+  tables.slices = static_cast<int64_t>(page_tables.size());
+  tables.max_pages = PageTableColumns(kv::PagesFor(tables.max_kv_length, page_size_));
+  tables.page_table.resize(page_tables.size() * static_cast<size_t>(tables.max_pages));
+  for (size_t i = 0; i < page_tables.size(); ++i) {
+    const auto pages = page_tables[i]->pages();
+    const auto count = std::min<int64_t>(tables.max_pages, static_cast<int64_t>(pages.size()));
+    std::copy_n(pages.begin(), count,
+                tables.page_table.begin() + static_cast<int64_t>(i) * tables.max_pages);
+  }
+  return tables;
+}
+
+std::vector<int64_t> SequencePages::SlotsOf(const plan::StepPlan& plan) const {
+  std::vector<int64_t> slots;
+  for (const plan::Slice& slice : plan.slices) {
+    const kv::PageTable& pages = tables_.at(slice.sequence);
+    for (int64_t position = slice.begin; position < slice.end(); ++position)
+      slots.push_back(pages.Slot(position));
+  }
+  return slots;
 }
 
 base::Result<DeviceTables> DeviceTables::Create(const ops::Backend& backend, const Limits& limits) {
@@ -81,6 +152,12 @@ base::Result<DeviceTables> DeviceTables::Create(const ops::Backend& backend, con
   LONGSPAN_ASSIGN_OR_RETURN(
       tables.page_table_,
       backend.Allocate(limits.slices * limits.pages_per_sequence * tensor::SizeOf(DType::kI32)));
+  if (limits.gathered_rows > 0) {
+    LONGSPAN_ASSIGN_OR_RETURN(tables.gathered_slots_,
+                              backend.Allocate(limits.gathered_rows * tensor::SizeOf(DType::kI64)));
+    LONGSPAN_ASSIGN_OR_RETURN(tables.places_,
+                              backend.Allocate(limits.rows * tensor::SizeOf(DType::kI64)));
+  }
   return tables;
 }
 
@@ -98,6 +175,7 @@ base::Result<ops::StepTables> DeviceTables::Upload(tensor::Queue& queue, const H
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.slots, slots));
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.slice_row_begin, slice_row_begin));
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.page_table, page_table));
+  if (!tables.gathered_counts.empty()) LONGSPAN_RETURN_IF_ERROR(UploadGathered(queue, tables));
   return ops::StepTables{.rows = tables.rows,
                          .slices = tables.slices,
                          .max_kv_length = tables.max_kv_length,
@@ -107,8 +185,30 @@ base::Result<ops::StepTables> DeviceTables::Upload(tensor::Queue& queue, const H
                          .page_table = page_table};
 }
 
+base::Status DeviceTables::UploadGathered(tensor::Queue& queue, const HostTables& tables) {
+  const auto count = static_cast<int64_t>(tables.gathered_slots.size());
+  if (count > limits_.gathered_rows)
+    return base::DataLoss("a plan of {} rows is above the limit {}", count, limits_.gathered_rows);
+  std::vector<int64_t> places(static_cast<size_t>(tables.rows));
+  std::iota(places.begin(), places.end(), int64_t{0});
+  LONGSPAN_RETURN_IF_ERROR(
+      UploadVector(*backend_, queue, places, places_.AsView(DType::kI64, {tables.rows})));
+  return UploadVector(*backend_, queue, tables.gathered_slots,
+                      gathered_slots_.AsView(DType::kI64, {count}));
+}
+
+model::GatheredRows DeviceTables::Gathered(const HostTables& tables, int rank) const {
+  if (tables.gathered_counts.empty()) return {};
+  const auto count = static_cast<int64_t>(tables.gathered_slots.size());
+  return {.rank = rank,
+          .counts = tables.gathered_counts,
+          .slots = gathered_slots_.AsView(DType::kI64, {count}),
+          .own_places = places_.AsView(DType::kI64, {tables.rows})};
+}
+
 int64_t DeviceTables::bytes() const {
-  return positions_.bytes() + slots_.bytes() + slice_row_begin_.bytes() + page_table_.bytes();
+  return positions_.bytes() + slots_.bytes() + slice_row_begin_.bytes() + page_table_.bytes() +
+         gathered_slots_.bytes() + places_.bytes();
 }
 
 }  // namespace longspan::runtime

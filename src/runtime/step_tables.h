@@ -11,6 +11,7 @@
 #include "ops/backend.h"
 #include "ops/step_tables.h"
 #include "plan/step_plan.h"
+#include "plan/token_split.h"
 #include "tensor/tensor.h"
 
 namespace longspan::runtime {
@@ -19,7 +20,14 @@ namespace longspan::runtime {
 // that the tables of consecutive decode steps have one shape.
 int64_t PageTableColumns(int64_t pages);
 
-// The tables of one step in host memory, laid out as in ops/step_tables.h.
+// A row that needs logits: the number that it has at a context-parallel rank.
+struct ListedRow {
+  int32_t rank = 0;
+  int32_t row = 0;
+};
+
+// The tables of one step in host memory, laid out as in ops/step_tables.h: of the rows that a
+// context-parallel rank has of it, and of the slices that these are of.
 struct HostTables {
   int64_t rows = 0;
   int64_t slices = 0;
@@ -29,26 +37,42 @@ struct HostTables {
   std::vector<int64_t> slots;
   std::vector<int32_t> slice_row_begin;
   std::vector<int32_t> page_table;
-  std::vector<model::SliceExtent> extents;  // of the slices; stays on the host
+  // What follows stays on the host.
+  std::vector<model::SliceExtent> extents;  // of the slices
+  std::vector<plan::TokenSource> tokens;    // of the rows
+  std::vector<ListedRow> listed;            // the plan's logits rows
+  // Of several context-parallel ranks: how many rows each has; and on the device, where the rows of
+  // the first are cached, those of the second, and so on.
+  std::vector<int64_t> gathered_counts;
+  std::vector<int64_t> gathered_slots;
 };
 
 // What a rank knows of its sequences: their pages, and no more. Applies plans in order; holds no
 // device memory, so that tables can be built while earlier plans still compute.
 class SequencePages {
  public:
-  SequencePages(int page_size, int64_t pages) : page_size_(page_size), pages_(pages) {}
+  // `share`: whose rows of a plan the tables are of.
+  SequencePages(int page_size, int64_t pages, const plan::ContextShare& share = {})
+      : page_size_(page_size), pages_(pages), share_(share) {}
 
   // Forgets, starts, appends as the plan says, and builds its tables. DataLoss for what no leader
-  // sends: an unknown sequence, a page outside the cache, a position without a page.
+  // sends: an unknown sequence, a page outside the cache, a position without a page, logits of no
+  // row of the plan.
   base::Result<HostTables> Apply(const plan::StepPlan& plan);
 
   int64_t sequences() const { return static_cast<int64_t>(tables_.size()); }
 
  private:
-  base::Status AppendSlice(const plan::Slice& slice, HostTables& tables);
+  // Takes the slice's new pages.
+  base::Status Append(const plan::Slice& slice);
+  // The tables of these rows of the plan.
+  HostTables TablesOf(const plan::StepPlan& plan, const std::vector<int32_t>& rows) const;
+  // Where all rows of the plan are cached, in its order.
+  std::vector<int64_t> SlotsOf(const plan::StepPlan& plan) const;
 
   int page_size_;
   int64_t pages_;
+  plan::ContextShare share_;
   std::unordered_map<plan::SequenceId, kv::PageTable> tables_;
 };
 
@@ -57,6 +81,7 @@ class DeviceTables {
  public:
   struct Limits {
     int64_t rows = 0;
+    int64_t gathered_rows = 0;  // of all context-parallel ranks; 0 where there is one
     int64_t slices = 0;
     int64_t pages_per_sequence = 0;
   };
@@ -64,6 +89,8 @@ class DeviceTables {
 
   // Views that are valid until the next Upload.
   base::Result<ops::StepTables> Upload(tensor::Queue& queue, const HostTables& tables);
+  // Of the tables that were uploaded last, and valid like them; of `rank`, one of several.
+  model::GatheredRows Gathered(const HostTables& tables, int rank) const;
 
   int64_t bytes() const;
 
@@ -71,12 +98,16 @@ class DeviceTables {
   DeviceTables(const ops::Backend& backend, const Limits& limits)
       : backend_(&backend), limits_(limits) {}
 
+  base::Status UploadGathered(tensor::Queue& queue, const HostTables& tables);
+
   const ops::Backend* backend_;
   Limits limits_;
   tensor::Buffer positions_;
   tensor::Buffer slots_;
   tensor::Buffer slice_row_begin_;
   tensor::Buffer page_table_;
+  tensor::Buffer gathered_slots_;
+  tensor::Buffer places_;
 };
 
 }  // namespace longspan::runtime

@@ -24,7 +24,11 @@ struct Choice {
 class ChatFormatter : public Formatter {
  public:
   ChatFormatter(const Call& call, const ServedModel& model)
-      : call_(call), model_(model), usage_(call), choices_(call.sequences(), Choice(call.chat)) {}
+      : call_(call),
+        model_(model),
+        usage_(call),
+        frame_(Head()),
+        choices_(call.sequences(), Choice(call.chat)) {}
 
   void OnPrefill(const PrefillEvent& event, std::string& out) override {
     Json json = Head();
@@ -104,10 +108,7 @@ class ChatFormatter : public Formatter {
     Json entry = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", nullptr}};
     if (!logprobs.is_null()) entry["logprobs"] = {{"content", Json::array({std::move(logprobs)})}};
     AddFinish(choices_[index], finish, entry);
-    Json json = Head();
-    json["choices"] = Json::array({std::move(entry)});
-    usage_.AddTo(call_, json);
-    AppendEvent(json, out);
+    frame_.Append(entry, call_, usage_, out);
   }
 
   // The call that begins; its arguments follow.
@@ -178,6 +179,7 @@ class ChatFormatter : public Formatter {
   Call call_;
   const ServedModel& model_;
   Usage usage_;
+  const EventFrame frame_;
   std::vector<Choice> choices_;
 };
 

@@ -23,6 +23,7 @@ class CompletionFormatter : public Formatter {
       : call_(call),
         model_(model),
         usage_(call),
+        frame_(Head()),
         choices_(call.sequences()),
         scores_(call.prompt_tokens.size()) {}
 
@@ -65,10 +66,7 @@ class CompletionFormatter : public Formatter {
     Json entry = {{"index", event.sequence}, {"text", std::move(text)}, {"logprobs", nullptr}};
     if (!tokens.empty()) entry["logprobs"] = Logprobs(tokens, from_start, choice);
     AddFinish(event.finish, entry);
-    Json json = Head();
-    json["choices"] = Json::array({std::move(entry)});
-    usage_.AddTo(call_, json);
-    AppendEvent(json, out);
+    frame_.Append(entry, call_, usage_, out);
   }
 
   void OnEnd(std::string& out) override { AppendStreamEnd(call_, usage_, Head(), out); }
@@ -141,6 +139,7 @@ class CompletionFormatter : public Formatter {
   Call call_;
   const ServedModel& model_;
   Usage usage_;
+  const EventFrame frame_;
   std::vector<Choice> choices_;
   std::vector<std::vector<engine::TokenOutput>> scores_;  // of prompts
 };

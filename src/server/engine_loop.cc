@@ -43,8 +43,10 @@ base::Status EngineLoop::Run(engine::Engine& engine) {
     std::deque<Task> tasks = Take(/*wait=*/idle);
     if (idle && tasks.empty()) return status;
     for (Task& task : tasks) task(engine);
+    EndTurn();
     status = engine.Advance();
     ++turns_;
+    EndTurn();
     if (base::SteadyClock().Now() - snapshot_time_ >= kSnapshotEvery) TakeSnapshot(engine);
   }
   {
@@ -53,8 +55,14 @@ base::Status EngineLoop::Run(engine::Engine& engine) {
   }
   // Whoever waits for these is told by the engine that it has failed.
   for (Task& task : Take(/*wait=*/false)) task(engine);
+  EndTurn();
   TakeSnapshot(engine);
   return status;
+}
+
+void EngineLoop::EndTurn() {
+  for (const auto& listener : listeners_) listener->OnTurnEnd();
+  listeners_.clear();
 }
 
 void EngineLoop::TakeSnapshot(engine::Engine& engine) {

@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -28,6 +31,14 @@ struct EngineSnapshot {
   int64_t preemptions = 0;
 };
 
+// Is told of the end of a turn: once for all that it has made known in that turn.
+class TurnListener {
+ public:
+  virtual ~TurnListener() = default;
+  // On the engine's thread.
+  virtual void OnTurnEnd() = 0;
+};
+
 // Runs an engine between the tasks that others post. An engine is of one thread, and that thread
 // must live as long as the stages, which die with it: Run belongs to the program's main thread.
 class EngineLoop {
@@ -45,6 +56,13 @@ class EngineLoop {
   // Run ends when all that was posted before is done. Any thread.
   void End();
 
+  // Calls back when the step at hand is committed, or before the engine goes on to wait for the
+  // next one: who wakes another thread then wakes it once for all sequences of a step, and does not
+  // have it run beside the commit. On the engine's thread.
+  void AtTurnEnd(std::shared_ptr<TurnListener> listener) {
+    listeners_.push_back(std::move(listener));
+  }
+
   // Any thread.
   EngineSnapshot snapshot() const;
   // Grows with every turn of the engine.
@@ -53,6 +71,7 @@ class EngineLoop {
  private:
   std::deque<Task> Take(bool wait);
   void TakeSnapshot(engine::Engine& engine);
+  void EndTurn();
 
   mutable std::mutex mutex_;
   std::condition_variable posted_;
@@ -61,7 +80,9 @@ class EngineLoop {
   bool ended_ = false;
   std::atomic<int64_t> turns_{0};
   EngineSnapshot snapshot_;
-  base::Clock::Duration snapshot_time_{};  // of the engine's thread
+  // Of the engine's thread.
+  base::Clock::Duration snapshot_time_{};
+  std::vector<std::shared_ptr<TurnListener>> listeners_;
 };
 
 }  // namespace longspan::server

@@ -52,6 +52,25 @@ void Usage::AddTo(const Call& call, Json& event) const {
   }
 }
 
+EventFrame::EventFrame(const Json& head) : begin_("data: " + Dump(head)) {
+  begin_.back() = ',';  // in place of the brace
+  begin_ += "\"choices\":[";
+}
+
+void EventFrame::Append(const Json& choice, const Call& call, const Usage& usage,
+                        std::string& out) const {
+  out += begin_;
+  out += Dump(choice);
+  out += ']';
+  if (call.continuous_usage) {
+    out += ",\"usage\":";
+    out += Dump(usage.ToJson());
+  } else if (call.include_usage) {
+    out += ",\"usage\":null";
+  }
+  out += "}\n\n";
+}
+
 Json Usage::ToJson() const {
   Json json = {{"prompt_tokens", prompt_},
                {"completion_tokens", completion_},

@@ -39,6 +39,17 @@ class Usage {
   int64_t reasoning_ = 0;
 };
 
+// What the events of a stream with one choice each have in common, rendered once for all of them.
+class EventFrame {
+ public:
+  // `head`: the members before "choices".
+  explicit EventFrame(const Json& head);
+  void Append(const Json& choice, const Call& call, const Usage& usage, std::string& out) const;
+
+ private:
+  std::string begin_;
+};
+
 // The last events of a stream: the usage where the call asks for it, in an event with this head and
 // without choices, and [DONE].
 void AppendStreamEnd(const Call& call, const Usage& usage, Json head, std::string& out);

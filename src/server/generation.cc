@@ -50,7 +50,7 @@ Generation::Generation(GenerationContext context, GenerationRequest request,
 void Generation::Start() {
   const bool posted = context_.loop.Post(
       [self = shared_from_this()](engine::Engine& engine) { self->SubmitFirst(engine); });
-  if (!posted) Push(FailedEvent{base::Unavailable("the server is shutting down")});
+  if (!posted && Add(FailedEvent{base::Unavailable("the server is shutting down")})) wake_();
 }
 
 void Generation::Cancel() {
@@ -92,14 +92,15 @@ std::vector<GenerationEvent> Generation::Drain() {
   return std::exchange(events_, {});
 }
 
+bool Generation::Add(GenerationEvent event) {
+  const std::lock_guard lock(mutex_);
+  if (cancelled_) return false;
+  events_.push_back(std::move(event));
+  return events_.size() == 1;
+}
+
 void Generation::Push(GenerationEvent event) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (cancelled_) return;
-    events_.push_back(std::move(event));
-    if (events_.size() > 1) return;  // whoever drains has been woken
-  }
-  wake_();
+  if (Add(std::move(event))) context_.loop.AtTurnEnd(shared_from_this());
 }
 
 void Generation::SubmitFirst(engine::Engine& engine) {

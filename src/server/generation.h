@@ -96,7 +96,9 @@ using GenerationEvent =
     std::variant<AcceptedEvent, PrefillEvent, ScoreEvent, TokenEvent, FailedEvent>;
 
 // Takes part in it: the engine's thread, which makes the events, and one other, which drains them.
-class Generation : public engine::OutputSink, public std::enable_shared_from_this<Generation> {
+class Generation : public engine::OutputSink,
+                   public TurnListener,
+                   public std::enable_shared_from_this<Generation> {
  public:
   // `wake` is called, on any thread, when there is something to drain again.
   static std::shared_ptr<Generation> Create(GenerationContext context, GenerationRequest request,
@@ -118,6 +120,7 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
   bool OnToken(plan::SequenceId id, const engine::TokenOutput& token) override;
   void OnFinish(plan::SequenceId id, engine::FinishReason reason,
                 const engine::FinishInfo& info) override;
+  void OnTurnEnd() override { wake_(); }
 
  private:
   // A sequence that the engine has.
@@ -149,6 +152,9 @@ class Generation : public engine::OutputSink, public std::enable_shared_from_thi
   // Of a report of OnPrefill; returns the seconds since the submission.
   double AddToClock(plan::SequenceId id, int64_t done, Stream& stream) const;
   bool IsStopToken(int32_t token) const;
+  // True where whoever drains is to be woken: it has not been since it drained last.
+  bool Add(GenerationEvent event);
+  // On the engine's thread.
   void Push(GenerationEvent event);
   // Of a sequence that will not be submitted.
   void PushAborted(size_t sequence);

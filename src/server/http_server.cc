@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/thread_name.h"
 #include "server/http_session.h"
 
 namespace longspan::server {
@@ -94,7 +95,10 @@ base::Status AsioServer::Bind(const std::string& host, uint16_t port) {
 base::Status AsioServer::Start() {
   asio::co_spawn(io_, Accept(), asio::detached);
   try {
-    thread_ = std::thread([this] { io_.run(); });
+    thread_ = std::thread([this] {
+      base::NameThisThread("http");
+      io_.run();
+    });
   } catch (const std::system_error& error) {
     return base::ResourceExhausted("cannot start a thread: {}", error.code().message());
   }

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "server/http_reader.h"
+#include "server/http_response_writer.h"
 #include "server/socket_deadline.h"
 
 namespace longspan::server {
@@ -74,16 +75,17 @@ class SessionExchange : public Exchange, public std::enable_shared_from_this<Ses
   std::atomic<bool> gone_{false};
 };
 
-class Session : public HttpSession,
-                public ResponseWriter,
-                public std::enable_shared_from_this<Session> {
+class Session : public HttpSession, public std::enable_shared_from_this<Session> {
  public:
   Session(Tcp::socket socket, SessionContext& context)
       : context_(context),
         socket_(std::move(socket)),
+        writer_(context.closing),
         changed_(socket_.get_executor()),
         deadline_(socket_),
         silence_(SilenceOf(context.limits, ++context.sessions)) {
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
     ++context_.connections;
   }
   ~Session() override { --context_.connections; }
@@ -99,10 +101,10 @@ class Session : public HttpSession,
     if (idle_) Close();
   }
 
-  void Respond(HttpResponse response) override;
-  void Begin(std::string_view content_type) override;
-  void Write(std::string_view piece) override;
-  void End() override;
+  HttpResponseWriter& writer() { return writer_; }
+  // Sends what has been written: as much as the socket takes at once from here, which costs a token
+  // no turn of the coroutine and no timer, and the rest from there.
+  void Flush();
 
  private:
   asio::awaitable<bool> Serve();
@@ -114,11 +116,12 @@ class Session : public HttpSession,
   asio::awaitable<void> EndWatch();
 
   void Watch();
-  void AppendHead(int status, std::string_view content_type, std::string_view framing);
+  void WriteNow();
 
   SessionContext& context_;
   Tcp::socket socket_;
   boost::beast::flat_buffer buffer_;
+  HttpResponseWriter writer_;
   asio::steady_timer changed_;  // cancelled when the answer has got further or the client is gone
   SocketDeadline deadline_;
   const std::chrono::milliseconds silence_;
@@ -126,20 +129,20 @@ class Session : public HttpSession,
   bool watching_ = false;
   bool gone_ = false;
   bool idle_ = false;
-  // Of the request at hand.
-  RequestFraming framing_;
-  bool begun_ = false;
-  bool ended_ = false;
-  int status_ = 0;
+  // Of the response at hand.
   int64_t sent_ = 0;
-  std::string out_;
+  bool writing_ = false;                   // the coroutine is
+  bool awaits_silence_ = false;            // the coroutine does
+  asio::steady_timer::time_point sign_{};  // of life, the last one
 };
 
 // --- SessionExchange ---------------------------------------------------------------------------
 
 void SessionExchange::Respond(HttpResponse response) {
   asio::post(executor_, [self = shared_from_this(), response = std::move(response)]() mutable {
-    if (self->session_ != nullptr) self->session_->Respond(std::move(response));
+    if (self->session_ == nullptr) return;
+    self->session_->writer().Respond(std::move(response));
+    self->session_->Flush();
   });
 }
 
@@ -160,11 +163,15 @@ void SessionExchange::Wake() {
 }
 
 void SessionExchange::Pull() {
-  if (session_ != nullptr && source_ != nullptr && !gone()) source_->Pull(*session_);
+  if (session_ == nullptr || source_ == nullptr || gone()) return;
+  source_->Pull(session_->writer());
+  session_->Flush();
 }
 
 void SessionExchange::Silence() {
-  if (source_ != nullptr) source_->OnSilence(*session_);
+  if (source_ == nullptr) return;
+  source_->OnSilence(session_->writer());
+  session_->Flush();
 }
 
 void SessionExchange::MarkGone() {
@@ -202,18 +209,16 @@ asio::awaitable<bool> Session::Serve() {
   exchange->Detach();
   --context_.active;
   context_.handler->OnDone(exchange->request(),
-                           {.status = status_,
+                           {.status = writer_.status(),
                             .response_bytes = sent_,
                             .seconds = base::Seconds(base::SteadyClock().Now() - begin),
                             .gone = !complete});
   co_await EndWatch();
-  co_return complete&& framing_.keep_alive && !gone_ && !context_.closing;
+  co_return complete&& writer_.framing().keep_alive && !gone_ && !context_.closing;
 }
 
 asio::awaitable<bool> Session::ReadRequest(HttpRequest& request) {
-  framing_ = {};
-  begun_ = ended_ = false;
-  status_ = 0;
+  writer_.Reset();
   sent_ = 0;
   if (buffer_.size() == 0) {
     // The time between requests is not that for sending one.
@@ -231,15 +236,15 @@ asio::awaitable<bool> Session::ReadRequest(HttpRequest& request) {
                    .handler = *context_.handler,
                    .body_bytes = context_.body_bytes,
                    .owner = shared_from_this()};
-  ReadOutcome outcome = co_await ReadHttpRequest(std::move(read), request, framing_);
+  ReadOutcome outcome = co_await ReadHttpRequest(std::move(read), request, writer_.framing());
   if (outcome.refusal) co_await Refuse(request, std::move(*outcome.refusal));
   co_return outcome.complete;
 }
 
 asio::awaitable<void> Session::Refuse(const HttpRequest& request, HttpResponse response) {
-  framing_.keep_alive = false;
+  writer_.framing().keep_alive = false;
   const int status = response.status;
-  Respond(std::move(response));
+  writer_.Respond(std::move(response));
   const bool written = co_await WriteOut();
   context_.handler->OnDone(request, {.status = status, .response_bytes = sent_, .gone = !written});
   if (written) co_await Linger();
@@ -260,30 +265,54 @@ asio::awaitable<void> Session::Linger() {
 asio::awaitable<bool> Session::Answer(SessionExchange& exchange) {
   while (true) {
     // What is complete is written to whoever only ended its own half of the connection.
-    if (!out_.empty() && (!gone_ || ended_)) {
+    if (!writer_.out().empty() && (!gone_ || writer_.ended())) {
       if (!co_await WriteOut()) break;
       continue;
     }
-    if (ended_) co_return true;
+    if (writer_.ended()) co_return true;
     if (gone_) break;
-    const bool tells = begun_ && silence_.count() > 0;
-    if (tells) {
-      changed_.expires_after(silence_);
-    } else {
-      changed_.expires_at(asio::steady_timer::time_point::max());
-    }
+    awaits_silence_ = writer_.begun() && silence_.count() > 0;
+    changed_.expires_at(awaits_silence_ ? sign_ + silence_ : asio::steady_timer::time_point::max());
     const auto [error] = co_await changed_.async_wait(kAwait);
-    if (!error && tells && !gone_ && !ended_ && out_.empty()) exchange.Silence();
+    const auto now = std::chrono::steady_clock::now();
+    if (error || !awaits_silence_ || now < sign_ + silence_) continue;
+    sign_ = now;
+    exchange.Silence();
   }
   gone_ = true;
   exchange.MarkGone();
   co_return false;
 }
 
+void Session::Flush() {
+  if (writing_) return;
+  if (!gone_) WriteNow();
+  const bool begins = writer_.begun() && !awaits_silence_;
+  if (begins || gone_ || writer_.ended() || !writer_.out().empty()) changed_.cancel();
+}
+
+void Session::WriteNow() {
+  std::string& out = writer_.out();
+  if (out.empty()) return;
+  error_code error;
+  const size_t written = socket_.write_some(asio::buffer(out), error);
+  if (error == asio::error::would_block || error == asio::error::try_again) return;
+  gone_ = static_cast<bool>(error);
+  sent_ += static_cast<int64_t>(written);
+  sign_ = std::chrono::steady_clock::now();
+  // The memory of small pieces serves the next one.
+  if (written == out.size() && out.capacity() > kMostReadAhead) {
+    out = {};
+  } else {
+    out.erase(0, written);
+  }
+}
+
 asio::awaitable<bool> Session::WriteOut() {
   std::string bytes;
-  bytes.swap(out_);
+  bytes.swap(writer_.out());
   error_code failed;
+  writing_ = true;
   for (size_t sent = 0; sent < bytes.size() && !failed;) {
     deadline_.Arm(context_.limits.write_time, shared_from_this());
     const auto [error, written] =
@@ -292,12 +321,9 @@ asio::awaitable<bool> Session::WriteOut() {
     sent += written;
     sent_ += static_cast<int64_t>(written);
   }
+  writing_ = false;
   deadline_.Disarm();
-  if (!failed && out_.empty() && bytes.capacity() <= kMostReadAhead) {
-    // Its memory serves the next piece.
-    bytes.clear();
-    out_.swap(bytes);
-  }
+  sign_ = std::chrono::steady_clock::now();
   co_return !failed;
 }
 
@@ -312,7 +338,7 @@ void Session::Watch() {
             watching_ = false;
             if (!error) {
               buffer_.commit(n);
-              if (!ended_) Watch();
+              if (!writer_.ended()) Watch();
             } else if (error != asio::error::operation_aborted || !socket_.is_open() ||
                        deadline_.timed_out()) {
               gone_ = true;
@@ -327,56 +353,6 @@ asio::awaitable<void> Session::EndWatch() {
     changed_.expires_at(asio::steady_timer::time_point::max());
     if (watching_) co_await changed_.async_wait(kAwait);
   }
-}
-
-void Session::AppendHead(int status, std::string_view content_type, std::string_view framing) {
-  status_ = status;
-  out_ += fmt::format("HTTP/1.1 {} {}\r\nServer: longspan\r\nContent-Type: {}\r\n{}", status,
-                      ReasonPhrase(status), content_type, framing);
-  if (context_.closing) framing_.keep_alive = false;
-  if (!framing_.keep_alive) out_ += "Connection: close\r\n";
-  if (framing_.keep_alive && !framing_.has_chunks) out_ += "Connection: keep-alive\r\n";
-}
-
-void Session::Respond(HttpResponse response) {
-  if (begun_ || ended_) return;
-  AppendHead(response.status, response.content_type,
-             fmt::format("Content-Length: {}\r\n", response.body.size()));
-  for (const auto& [name, value] : response.headers) out_ += fmt::format("{}: {}\r\n", name, value);
-  out_ += "\r\n";
-  if (!framing_.is_head) out_ += response.body;
-  ended_ = true;
-  changed_.cancel();
-}
-
-void Session::Begin(std::string_view content_type) {
-  if (begun_ || ended_) return;
-  begun_ = true;
-  if (!framing_.has_chunks) framing_.keep_alive = false;  // its end is the connection's
-  AppendHead(200, content_type,
-             framing_.has_chunks ? "Cache-Control: no-cache\r\nTransfer-Encoding: chunked\r\n"
-                                 : "Cache-Control: no-cache\r\n");
-  out_ += "\r\n";
-  changed_.cancel();
-}
-
-void Session::Write(std::string_view piece) {
-  if (!begun_ || ended_ || piece.empty()) return;
-  if (framing_.has_chunks) {
-    fmt::format_to(std::back_inserter(out_), "{:x}\r\n", piece.size());
-    out_ += piece;
-    out_ += "\r\n";
-  } else {
-    out_ += piece;
-  }
-  changed_.cancel();
-}
-
-void Session::End() {
-  if (!begun_ || ended_) return;
-  if (framing_.has_chunks) out_ += "0\r\n\r\n";
-  ended_ = true;
-  changed_.cancel();
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/thread_name.h"
+
 namespace longspan::server {
 
 base::Result<std::unique_ptr<WorkerPool>> WorkerPool::Create(int threads, size_t most_waiting) {
@@ -37,6 +39,7 @@ bool WorkerPool::Post(Task task) {
 }
 
 void WorkerPool::Loop() {
+  base::NameThisThread("requests");
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return ending_ || !waiting_.empty(); });

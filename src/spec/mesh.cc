@@ -53,8 +53,6 @@ base::Status CheckMesh(const Mesh& mesh) {
   if (mesh.stage_ranks() > kMostStageRanks)
     return base::InvalidArgument("a stage has at most {} ranks, not cp x tp = {}", kMostStageRanks,
                                  mesh.stage_ranks());
-  if (mesh.cp != 1)
-    return base::Unimplemented("context parallelism is not built yet: use --cp-size 1");
   if (mesh.dp != 1) return base::Unimplemented("data parallelism is not built yet");
   return base::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/effort.h"
 #include "text/chat_template_test_support.h"
 #include "text/jinja/template.h"
 
@@ -199,9 +200,9 @@ TEST(JinjaFuzzTest, TruncatedTemplatesAreHandled) {
   for (const std::string& name : ChatTemplateNames()) {
     const std::string source = ReadChatData("templates/" + name + ".jinja");
     ASSERT_FALSE(source.empty()) << name;
-    for (size_t size = 0; size < source.size(); size += 5)
+    for (size_t size = 0; size < source.size(); size += testing::Effort(5, 31))
       ExpectHandled(source.substr(0, size), requests);
-    for (size_t start = 1; start < source.size(); start += 11)
+    for (size_t start = 1; start < source.size(); start += testing::Effort(11, 53))
       ExpectHandled(source.substr(start), requests);
   }
 }
@@ -246,7 +247,7 @@ TEST(JinjaFuzzTest, MutatedTemplatesAreHandled) {
   const auto below = [&](size_t count) { return random() % count; };
   for (const std::string& name : ChatTemplateNames()) {
     const std::string source = ReadChatData("templates/" + name + ".jinja");
-    for (int round = 0; round < 250; ++round) {
+    for (int round = 0; round < testing::Effort(250, 50); ++round) {
       std::string mutated = source;
       for (size_t edits = 1 + below(4); edits > 0; --edits) {
         const size_t at = below(mutated.size());

@@ -51,8 +51,9 @@ class GenerateSink : public engine::OutputSink {
 }  // namespace
 
 std::string Layout::ToString() const {
-  return fmt::format("{} {} stages={}x{} tp={} ep={} chunk={} threads={}", backend, dtype, stages,
-                     virtual_stages, tensor_ranks, expert_ranks, chunk_tokens, threads);
+  return fmt::format("{} {} stages={}x{} cp={} {} tp={} ep={} chunk={} threads={}", backend, dtype,
+                     stages, virtual_stages, context_ranks, token_split, tensor_ranks, expert_ranks,
+                     chunk_tokens, threads);
 }
 
 std::filesystem::path SourceFolder() {
@@ -82,9 +83,12 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.model_path = model.string();
   flags.backend = layout.backend;
   flags.dtype = layout.dtype;
+  flags.kv_cache_dtype = layout.kv_cache_dtype;
   flags.mesh.pp = layout.stages;
   flags.mesh.tp = layout.tensor_ranks;
   flags.mesh.ep = layout.expert_ranks;
+  flags.mesh.cp = layout.context_ranks;
+  flags.cp_strategy = layout.token_split;
   flags.gpu_id_step = 0;  // one GPU is enough for tests
   flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;

@@ -17,10 +17,13 @@ namespace longspan::testing {
 struct Layout {
   std::string backend = "reference";
   std::string dtype = "auto";
+  std::string kv_cache_dtype = "auto";
   int stages = 1;
   int virtual_stages = 1;
   int tensor_ranks = 1;
   int expert_ranks = 1;
+  int context_ranks = 1;
+  std::string token_split = "interleave";
   int64_t chunk_tokens = 512;
   int threads = 1;
   int page_size = 64;

@@ -27,7 +27,9 @@ TEST(ExchangeBytesTest, AreThoseOfTheFormulas) {
   const spec::ModelSpec model = model::LoadModelSpec(path).value();
   const int64_t row_bytes = model.hidden_size * int64_t{sizeof(float)};
   for (const int ranks : {2, 4}) {
-    const auto engine = Start(path, {.stages = 2,
+    const auto engine = Start(path, {.backend = "cpu",
+                                     .dtype = "f32",
+                                     .stages = 2,
                                      .tensor_ranks = ranks,
                                      .expert_ranks = 2,
                                      .chunk_tokens = kChunk,

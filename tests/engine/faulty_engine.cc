@@ -62,7 +62,8 @@ base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& o
     std::vector<plan::LayerRange> layers;
     for (int layer = 0; layer < options.shape.stages(); ++layer)
       layers.push_back({layer, layer + 1});
-    const spec::Mesh mesh = {.pp = options.shape.ranks, .tp = options.tensor_ranks};
+    const spec::Mesh mesh = {
+        .pp = options.shape.ranks, .cp = options.context_ranks, .tp = options.tensor_ranks};
     std::vector<runtime::RankConfig> configs;
     for (int rank = 0; rank < mesh.ranks(); ++rank)
       configs.push_back({.model_dir = ModelFolder(options.model).string(),

@@ -51,6 +51,7 @@ struct FaultyOptions {
   const char* model = kFaultyModel;
   plan::PipelineShape shape = {.ranks = kFaultyStages};
   int tensor_ranks = 1;
+  int context_ranks = 1;
   // By default so seldom that messages can be counted.
   int64_t beat_every_ms = 60000;
   int64_t peer_timeout_ms = 120000;

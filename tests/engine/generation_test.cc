@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/golden.h"
+#include "tests/support/effort.h"
 
 namespace longspan::testing {
 namespace {
@@ -138,7 +139,7 @@ TEST(GenerationTest, MoreSequencesThanPagesAreServedInTurn) {
 TEST(GenerationTest, ThousandsOfSingleTokensPassThroughTwoStages) {
   const auto engine = Start(ModelFolder("rand-llama"), {.stages = 2});
   const engine::Request request = {.prompt = {1}, .max_tokens = 1, .ignore_end_tokens = true};
-  for (int i = 0; i < 4200; ++i) Generate(*engine, request);
+  for (int i = 0; i < Effort(4200, 300); ++i) Generate(*engine, request);
   EXPECT_EQ(engine->pages().in_use(), 0);
 }
 

@@ -1,6 +1,7 @@
 // A cached prefix changes the time, never the result.
 #include <algorithm>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/golden.h"
@@ -76,9 +77,15 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Layout{.chunk_tokens = 512, .page_size = 16},
                       Layout{.stages = 3, .chunk_tokens = 50, .page_size = 16},
                       Layout{.stages = 2, .chunk_tokens = 7, .page_size = 8},
-                      Layout{.backend = "cpu", .stages = 2, .chunk_tokens = 100, .page_size = 16}),
+                      Layout{.backend = "cpu", .stages = 2, .chunk_tokens = 100, .page_size = 16},
+                      Layout{.stages = 2,
+                             .context_ranks = 3,
+                             .token_split = "zigzag",
+                             .chunk_tokens = 50,
+                             .page_size = 16}),
     [](const auto& param) {
-      return param.param.backend + std::to_string(param.param.stages) + "stages";
+      return fmt::format("{}{}stages{}ranks", param.param.backend, param.param.stages,
+                         param.param.context_ranks);
     });
 
 // Many prompts over few documents, all at once, in a cache that holds a part of them.

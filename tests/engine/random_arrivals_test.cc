@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/engine_harness.h"
+#include "tests/support/effort.h"
 
 namespace longspan::testing {
 namespace {
@@ -117,6 +118,7 @@ TEST(RandomArrivalsTest, GiveWhatOneRankGivesAlone) {
   int64_t preemptions = 0;
   for (int stages = 1; stages <= 4; ++stages) {
     for (uint64_t mix = 0; mix < 3; ++mix) {
+      if (kSanitized && mix != stages % 3u) continue;
       SCOPED_TRACE(fmt::format("{} stages, mix {}", stages, mix));
       std::mt19937 random(10 * stages + mix);
       std::vector<engine::Request> requests;
@@ -139,8 +141,8 @@ TEST(RandomArrivalsTest, GiveWhatOneRankGivesAlone) {
       preemptions += engine->preemptions();
     }
   }
-  EXPECT_GT(aborted, 5);
-  EXPECT_GT(preemptions, 5);
+  EXPECT_GT(aborted, Effort(5, 1));
+  EXPECT_GT(preemptions, Effort(5, 1));
   std::filesystem::remove_all(folder);
 }
 

@@ -265,5 +265,23 @@ TEST_F(ReplayTest, ARankLostInsideASumIsReplaced) {
   }
 }
 
+// The same of ranks that divide tokens.
+TEST_F(ReplayTest, ARankLostInsideAGatherIsReplaced) {
+  const FaultPlan plan = {.kill_at = 4};
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto what = fmt::format("rank {} is lost", rank);
+    const auto epochs =
+        Run({.faults =
+                 [&](plan::Epoch epoch) {
+                   return epoch.value == 0 ? Faults{{{Line::kStagePeer, rank}, plan}} : Faults{};
+                 },
+             .shape = {.ranks = kFaultyStages},
+             .context_ranks = 2},
+            what);
+    ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
+    EXPECT_EQ(*epochs, 2) << what;
+  }
+}
+
 }  // namespace
 }  // namespace longspan::testing

@@ -3,6 +3,7 @@
 #include <fstream>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -74,13 +75,20 @@ TEST(GenerateTest, RanksThatDivideAStageAnswerAsOne) {
   const TemporaryFolder folder;
   const json golden = GoldenCase("needle300");
   const std::string file = folder.Write("ids.json", golden["ids"].dump());
-  for (const auto& [stages, ranks] : {std::pair(1, 2), {1, 4}, {2, 2}}) {
-    const json result =
-        GenerateJson({"--ids-file", file, "--max-tokens", "32", "--pp-size", std::to_string(stages),
-                      "--tp-size", std::to_string(ranks), "--chunked-prefill-size", "128"});
-    EXPECT_EQ(result["outputs"][0]["ids"], golden["greedy"]) << stages << ' ' << ranks;
-    EXPECT_EQ(result["outputs"][0]["text"], golden["greedy_text"]) << stages << ' ' << ranks;
-  }
+  const auto expect_answer = [&](std::vector<std::string> layout) {
+    std::vector<std::string> arguments = {
+        "--ids-file", file, "--max-tokens", "32", "--chunked-prefill-size", "128"};
+    arguments.insert(arguments.end(), layout.begin(), layout.end());
+    const json result = GenerateJson(arguments);
+    EXPECT_EQ(result["outputs"][0]["ids"], golden["greedy"]) << fmt::format("{}", layout);
+    EXPECT_EQ(result["outputs"][0]["text"], golden["greedy_text"]) << fmt::format("{}", layout);
+  };
+  expect_answer({"--tp-size", "2"});
+  expect_answer({"--tp-size", "4"});
+  expect_answer({"--pp-size", "2", "--tp-size", "2"});
+  expect_answer({"--cp-size", "2"});
+  expect_answer({"--cp-size", "3", "--cp-strategy", "zigzag"});
+  expect_answer({"--pp-size", "2", "--cp-size", "2", "--tp-size", "2"});
 }
 
 TEST(GenerateTest, JsonHasTheKeysThatOthersRead) {

@@ -24,7 +24,7 @@ PagedStep::PagedStep(std::span<const SliceRange> slices, std::span<const int64_t
     int32_t* table = page_table_.data() + i * max_pages_;
     for (int64_t page = 0; page < pages_of(lengths[i]); ++page) table[page] = order[dealt++];
     LONGSPAN_CHECK(slices[i].end <= lengths[i], "slice {} ends behind its sequence", i);
-    for (int64_t position = slices[i].begin; position < slices[i].end; ++position) {
+    for (int64_t position = slices[i].begin; position < slices[i].end; position += slices[i].step) {
       positions_.push_back(static_cast<int32_t>(position));
       slots_.push_back(table[position / page_size] * page_size + position % page_size);
     }

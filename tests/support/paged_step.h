@@ -10,10 +10,11 @@
 
 namespace longspan::support {
 
-// A run of rows of one sequence: positions [begin, end).
+// Rows of one sequence: positions begin, begin + step ... below end.
 struct SliceRange {
   int64_t begin = 0;
   int64_t end = 0;
+  int64_t step = 1;
 };
 
 // The tables of one step, on the host.

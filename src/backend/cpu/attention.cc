@@ -61,7 +61,7 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
     tile.queries = RowAt(args.queries, place.row) + kv_head * tile.group * tile.query_head_stride;
     tile.out = RowAt(args.out, place.row) + kv_head * tile.group * tile.out_head_stride;
     tile.tokens = place.tokens;
-    tile.first_position = tables.positions.data<int32_t>()[place.row];
+    tile.positions = tables.positions.data<int32_t>() + place.row;
     tile.keys = PagedRowsOf(args.key_cache, tables, place.slice, kv_head);
     tile.values = PagedRowsOf(args.value_cache, tables, place.slice, kv_head);
     scratch.Divide(memory, thread, tile);

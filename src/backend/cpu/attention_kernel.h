@@ -57,7 +57,7 @@ struct AttentionStep {
             tile->queries + token * tile->query_token_stride + head * tile->query_head_stride;
         rope_query[r] = tile->rope_queries + token * tile->rope_query_token_stride +
                         head * tile->rope_query_head_stride;
-        limit[r] = tile->first_position + token + 1 - first_token;
+        limit[r] = tile->positions[token] + 1 - first_token;
         if (limit[r] > count) limit[r] = count;
         if (++head == tile->group) {
           head = 0;
@@ -228,7 +228,7 @@ template <typename V, typename Compute, typename Blocks>
   for (int64_t i = 0; i < rows * 16; ++i) tile.denominators[i] = 0;
   for (int64_t i = 0; i < rows; ++i) tile.maxima[i] = AttentionStep<V, Compute>::kMasked;
 
-  const int64_t keys = tile.first_position + tile.tokens;
+  const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
   AttentionStep<V, Compute> step;
   step.tile = &tile;
   for (int64_t first = 0; first < keys;) {

@@ -139,7 +139,7 @@ void ExpandedLatentAttention(tensor::ExecutionContext& context,
     attention.rope_queries = attention.queries + nope_bytes;
     attention.out = RowAt(args.out, place.row) + head * args.out.stride(1) * element;
     attention.tokens = place.tokens;
-    attention.first_position = tables.positions.data<int32_t>()[place.row];
+    attention.positions = tables.positions.data<int32_t>() + place.row;
     attention.keys = BlockRows(tile.keys, key_weight.rows());
     attention.values = BlockRows(tile.values, value_weight.rows());
     attention.rope_keys = PagedRowsOf(args.rope_cache, tables, place.slice, 0);

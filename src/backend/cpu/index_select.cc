@@ -103,7 +103,7 @@ struct TaskScratch {
 void SelectRows(const ops::IndexSelectArgs& args, int64_t row, const TaskScratch& scratch,
                 IndexBlock block) {
   const int64_t top_k = args.selected.size(1);
-  const int64_t first = args.tables.positions.data<int32_t>()[row];
+  const int32_t* positions = args.tables.positions.data<int32_t>() + row;
   block.queries = RowAt(args.queries, row);
   block.head_weights = args.head_weights.row<float>(row);
   block.packed_keys = scratch.packed_keys();
@@ -112,12 +112,13 @@ void SelectRows(const ops::IndexSelectArgs& args, int64_t row, const TaskScratch
   for (int64_t token = 0; token < block.tokens; ++token)
     best[token] = Best(scratch.candidates(token), top_k);
   const auto kernel = ActiveKernels().index_scores[TypeOf(args.queries)][TypeOf(args.index_cache)];
-  const int64_t keys = first + block.tokens;
+  const int64_t keys = positions[block.tokens - 1] + int64_t{1};
   for (block.first_key = 0; block.first_key < keys; block.first_key += kAttentionKeys) {
     block.count = std::min(kAttentionKeys, keys - block.first_key);
     kernel(block);
     for (int64_t token = 0; token < block.tokens; ++token) {
-      const int64_t visible = std::min(block.count, first + token + 1 - block.first_key);
+      const int64_t visible =
+          std::min(block.count, positions[token] + int64_t{1} - block.first_key);
       if (visible > 0)
         best[token].Add(block.scores + token * kAttentionKeys, block.first_key, visible);
     }

@@ -60,7 +60,8 @@ struct PagedRows {
   const char* zeros = nullptr;
 };
 
-// Attention of a run of consecutive positions of one sequence, for the query heads of one KV head.
+// Attention of some tokens of one sequence, in ascending positions, for the query heads of one KV
+// head.
 struct AttentionTile {
   const char* queries = nullptr;   // of the first token and head
   int64_t query_token_stride = 0;  // bytes; a head follows at query_head_stride
@@ -74,7 +75,7 @@ struct AttentionTile {
   int64_t tokens = 0;
   int64_t group = 0;  // query heads
   int64_t head_dim = 0;
-  int64_t first_position = 0;
+  const int32_t* positions = nullptr;  // of the tokens
 
   PagedRows keys;
   PagedRows rope_keys;  // what follows on a key; dim 0: nothing

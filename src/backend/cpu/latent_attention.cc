@@ -83,14 +83,16 @@ void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttenti
     tile.out = RowAt(args.out, place.row) + head * tile.out_head_stride;
     tile.tokens = place.tokens;
     tile.group = std::min(shape.heads, heads - head);
-    tile.first_position = tables.positions.data<int32_t>()[place.row];
+    tile.positions = tables.positions.data<int32_t>() + place.row;
     tile.keys = PagedRowsOf(args.latent_cache, tables, place.slice, 0);
     tile.rope_keys = PagedRowsOf(args.rope_cache, tables, place.slice, 0);
+    int32_t last_of_list = 0;
     if (!args.selected.empty()) {
       // The list is the sequence that the row is the end of.
       const auto* list = args.selected.row<int32_t>(place.row);
       const int64_t length = std::find(list, list + args.selected.size(1), -1) - list;
-      tile.first_position = length - 1;
+      last_of_list = static_cast<int32_t>(length - 1);
+      tile.positions = &last_of_list;
       tile.keys.selected = tile.rope_keys.selected = list;
     }
     tile.values = tile.keys;
