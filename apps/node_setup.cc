@@ -93,6 +93,8 @@ base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSe
       {"--cp-size", std::to_string(flags.mesh.cp)},
       {"--tp-size", std::to_string(flags.mesh.tp)},
       {"--ep-size", std::to_string(flags.mesh.ep)},
+      {"--cp-strategy", flags.cp_strategy},
+      {"--kv-placement", flags.kv_placement},
       {"--pp-layer-partition", StagesText(setup)},
       {"--virtual-stages", std::to_string(flags.virtual_stages)},
       {"--chunked-prefill-size", std::to_string(setup.chunk_tokens)},

@@ -136,7 +136,7 @@ Outcome RunLane(const Case& c, int rank, const RankLinks& links) {
   ops::StepTables tables;
   tables.rows = rows;
   tables.positions = View(positions.data(), DType::kI32, {rows});
-  const model::Step step{context, backend.ops(), groups, tables, {}, {}, {}};
+  const model::Step step{context, backend.ops(), groups, tables, {}, {}, {}, {}};
 
   Outcome outcome;
   outcome.out.assign(x.size(), -1);

@@ -69,6 +69,7 @@ TEST(NodesTest, ADifferentNodeIsRefusedAndARightOneTaken) {
               HasSubstr("longspan: --page-size is '64' at the peer and '32' here"));
   EXPECT_THAT(refusal({"--deterministic"}), HasSubstr("--deterministic is 'off' at the peer"));
   EXPECT_THAT(refusal({"--tp-size", "2"}), HasSubstr("--tp-size is '1' at the peer and '2' here"));
+  EXPECT_THAT(refusal({"--cp-strategy", "zigzag"}), HasSubstr("--cp-strategy is 'interleave'"));
   EXPECT_THAT(refusal({"--model-path", OtherWeights(folder)}),
               HasSubstr("longspan: the model is '"));
   const auto other = std::filesystem::path(LONGSPAN_SOURCE_DIR) / "tests/data/models/rand-qwen3";
