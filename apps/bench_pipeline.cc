@@ -1,4 +1,5 @@
-// `longspan bench pipeline`: what a pipeline of one-thread stages gains over one of them.
+// `longspan bench pipeline`: what several ranks of one thread each gain over one of them, and what
+// they send each other.
 #include <algorithm>
 #include <memory>
 
@@ -7,6 +8,7 @@
 
 #include "apps/bench_run.h"
 #include "apps/bench_table.h"
+#include "apps/exchange_report.h"
 #include "apps/ideal_speedup.h"
 
 namespace longspan::apps {
@@ -35,6 +37,7 @@ struct PipelineRun {
   double ratio_before = 0;
   double ratio_after = 0;
   double ideal_speedup = 0;
+  std::vector<AxisVolume> volumes;
 
   double ratio() const { return (ratio_before + ratio_after) / 2; }
   double speedup() const { return one_rank_seconds / seconds; }
@@ -46,7 +49,7 @@ struct PipelineRun {
 };
 
 struct PipelineRow {
-  int stages = 0;
+  spec::Mesh mesh;
   int virtual_stages = 1;
   int64_t prompt_length = 0;
   int64_t prompts = 0;
@@ -114,7 +117,8 @@ base::Status MeasureOneRank(const PipelineFlags& flags, const PipelineRow& row, 
   return base::OkStatus();
 }
 
-base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const PipelineRow& row) {
+base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const EngineSetup& setup,
+                                     const PipelineRow& row) {
   PipelineRun run;
   run.ratio_before = MeasurePeakRatio();
   LONGSPAN_RETURN_IF_ERROR(MeasureOneRank(flags, row, run));
@@ -124,20 +128,29 @@ base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const PipelineR
   run.bubble_share = result.report.bubble_share();
   run.cpu_share = result.report.cpu_share();
   run.chunks = SumChunks(result.report.mean_stage_seconds());
+  // Its stages' lanes divide all work.
   run.ideal_speedup =
-      IdealSpeedup(run.chunks, {row.stages, row.virtual_stages}, run.ratio() / Cores());
+      row.mesh.stage_ranks() *
+      IdealSpeedup(run.chunks, {row.mesh.pp, row.virtual_stages}, run.ratio() / Cores());
+  run.volumes = ExchangeVolumes(setup.model,
+                                {.mesh = row.mesh,
+                                 .loops = row.virtual_stages,
+                                 .element = tensor::SizeOf(setup.compute),
+                                 .cached = tensor::SizeOf(setup.kv_cache),
+                                 .step_rows = std::min(row.chunk_tokens, row.prompt_length)},
+                                result.report.traffic());
   return run;
 }
 
 base::Result<PipelineRow> MeasureRow(const PipelineFlags& flags, const EngineSetup& setup,
                                      int64_t prompt_length) {
-  PipelineRow row{.stages = flags.engine.mesh.pp,
+  PipelineRow row{.mesh = flags.engine.mesh,
                   .virtual_stages = flags.engine.virtual_stages,
                   .prompt_length = prompt_length,
                   .prompts = flags.prompts,
                   .chunk_tokens = setup.chunk_tokens};
   for (int repeat = 0; repeat < flags.repeat; ++repeat) {
-    LONGSPAN_ASSIGN_OR_RETURN(PipelineRun run, MeasureRun(flags, row));
+    LONGSPAN_ASSIGN_OR_RETURN(PipelineRun run, MeasureRun(flags, setup, row));
     row.runs.push_back(run);
   }
   return row;
@@ -158,11 +171,15 @@ ordered_json RunToJson(const PipelineRow& row, const PipelineRun& run) {
           {"one_rank_chunk_tokens", run.one_rank_chunk},
           {"sum_t_s", run.chunks.sum},
           {"max_t_s", run.chunks.max},
+          {"bytes_per_token", ToJson(run.volumes)},
           {"busy", run.busy()}};
 }
 
 ordered_json ToJson(const PipelineRow& row) {
-  ordered_json json = {{"pp", row.stages},
+  ordered_json json = {{"pp", row.mesh.pp},
+                       {"cp", row.mesh.cp},
+                       {"tp", row.mesh.tp},
+                       {"ep", row.mesh.ep},
                        {"virtual_stages", row.virtual_stages},
                        {"prompt_len", row.prompt_length},
                        {"prompts", row.prompts},
@@ -176,6 +193,7 @@ ordered_json ToJson(const PipelineRow& row) {
 
 void PrintTable(const std::vector<PipelineRow>& rows) {
   BenchTable table({{"stages", ""},
+                    {"lanes", ""},
                     {"prompt", "tokens"},
                     {"prompts", ""},
                     {"chunk", "tokens"},
@@ -191,9 +209,9 @@ void PrintTable(const std::vector<PipelineRow>& rows) {
     for (const PipelineRun& run : row.runs) {
       const bool median = &run == &row.Median() && row.runs.size() > 1;
       table.AddRow(
-          {fmt::format("{}", row.stages), WithThousands(static_cast<double>(row.prompt_length)),
-           fmt::format("{}", row.prompts), fmt::format("{}", row.chunk_tokens),
-           WithThousands(row.tokens() / run.seconds),
+          {fmt::format("{}", row.mesh.pp), fmt::format("{}", row.mesh.stage_ranks()),
+           WithThousands(static_cast<double>(row.prompt_length)), fmt::format("{}", row.prompts),
+           fmt::format("{}", row.chunk_tokens), WithThousands(row.tokens() / run.seconds),
            WithThousands(row.tokens() / run.one_rank_seconds), fmt::format("{:.3f}", run.speedup()),
            fmt::format("{:.3f}", run.ideal_speedup),
            fmt::format("{:.1f}", 100 * run.share_of_ideal()),
@@ -204,14 +222,15 @@ void PrintTable(const std::vector<PipelineRow>& rows) {
     }
   }
   fmt::print("{}", table.ToText());
+  for (const PipelineRow& row : rows) fmt::print("\n{}", ToText(row.Median().volumes));
 }
 
 base::Status CheckPipelineFlags(const PipelineFlags& flags) {
   if (flags.engine.threads > 1)
     return base::InvalidArgument("bench pipeline runs one thread per rank: leave --threads out");
-  if (flags.engine.mesh.pp < 2)
+  if (flags.engine.mesh.ranks() < 2)
     return base::InvalidArgument(
-        "bench pipeline compares several stages with one: give --pp-size 2 or more");
+        "bench pipeline compares several ranks with one: give --pp-size or --tp-size 2 or more");
   return CheckEngineFlags(flags.engine);
 }
 
@@ -240,7 +259,7 @@ CommandResult BenchPipeline(PipelineFlags flags) {
 
 void AddBenchPipeline(CLI::App& bench, Command& selected) {
   CLI::App* command =
-      bench.add_subcommand("pipeline", "stages of one thread each against a single one");
+      bench.add_subcommand("pipeline", "ranks of one thread each against a single one");
   auto flags = std::make_shared<PipelineFlags>();
   flags->engine.mesh.pp = 2;
   command->add_option("--prompt-len", flags->prompt_lengths, "tokens of a prompt, one row each")
@@ -269,12 +288,11 @@ void AddBenchPipeline(CLI::App& bench, Command& selected) {
       ->group("Measurement");
   AddEngineFlags(*command, flags->engine);
   command->footer(
-      "Ideal speedup of P stages of V loops = (R / cores) x P sum t / (sum t + (P-1)/V max t): t "
-      "is a\n"
-      "chunk's "
-      "time in kernels in the pipeline's own run, the mean over its stages (so that P sum t is "
-      "the\n"
-      "whole work and an uneven layer split counts against us); R is the bf16 peak of all cores\n"
+      "Ideal speedup of P stages of V loops and L ranks each = (R / cores) x L P sum t / (sum t +\n"
+      "(P-1)/V max t): t is a chunk's time in kernels in the pipeline's own run, the mean over "
+      "its\n"
+      "ranks (so that L P sum t is the whole work and an uneven layer split counts against us); R\n"
+      "is the bf16 peak of all cores\n"
       "over that of one, probed before and after (the mean of both). A row is busy when the two\n"
       "differ by more than 3% or the threads had less than 95% of their cores.");
   command->callback([&selected, flags] { selected = [flags] { return BenchPipeline(*flags); }; });

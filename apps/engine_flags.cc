@@ -228,11 +228,6 @@ base::Status CheckNodes(const EngineFlags& flags) {
     return base::InvalidArgument(
         "--nnodes {} needs a stage for every host: give --pp-size {} or more", flags.nodes,
         flags.nodes);
-  if (flags.mesh.stage_ranks() > 1)
-    return base::Unimplemented(
-        "--cp-size {} and --tp-size {} over several hosts are not built yet: use 1 for both, or "
-        "--nnodes 1",
-        flags.mesh.cp, flags.mesh.tp);
   return base::OkStatus();
 }
 

@@ -116,8 +116,8 @@ class Follower {
       return base::DataLoss("node 0 speaks of {} nodes", launch.addresses.size());
     const auto share = runtime::SpreadStages(launch.stages, options_.nodes)[options_.node];
     NodeLines lines;
-    const auto connect = [&](NodeLine::Kind kind, int stage, int node) -> base::Status {
-      const NodeLine line{launch.number, kind, stage};
+    const auto connect = [&](NodeLine::Kind kind, int stage, int lane, int node) -> base::Status {
+      const NodeLine line{launch.number, kind, stage, lane};
       // Node 0 may have another name here than there.
       LONGSPAN_ASSIGN_OR_RETURN(
           const auto address,
@@ -126,19 +126,23 @@ class Follower {
       lines.emplace(line, std::move(socket));
       return base::OkStatus();
     };
-    for (int stage = share.first; stage < share.end; ++stage)
-      LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kControl, stage, 0));
-    LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kResidual, share.first, options_.node - 1));
-    if (share.Has(launch.stages - 1)) {
-      LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kTokens, 0, 0));
-      if (launch.ring) LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kResidual, 0, 0));
-    } else {
-      const NodeLine out{launch.number, NodeLine::Kind::kResidual, share.end};
-      LONGSPAN_ASSIGN_OR_RETURN(auto socket, AwaitLine(out));
-      lines.emplace(out, std::move(socket));
+    // The next node connects in this order too.
+    for (int lane = 0; lane < launch.lanes; ++lane) {
+      for (int stage = share.first; stage < share.end; ++stage)
+        LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kControl, stage, lane, 0));
+      LONGSPAN_RETURN_IF_ERROR(
+          connect(NodeLine::Kind::kResidual, share.first, lane, options_.node - 1));
+      if (share.Has(launch.stages - 1)) {
+        LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kTokens, 0, lane, 0));
+        if (launch.ring) LONGSPAN_RETURN_IF_ERROR(connect(NodeLine::Kind::kResidual, 0, lane, 0));
+      } else {
+        const NodeLine out{launch.number, NodeLine::Kind::kResidual, share.end, lane};
+        LONGSPAN_ASSIGN_OR_RETURN(auto socket, AwaitLine(out));
+        lines.emplace(out, std::move(socket));
+      }
     }
-    LONGSPAN_ASSIGN_OR_RETURN(ranks_,
-                              StartShare(share, launch, std::move(lines), Arguments(share)));
+    LONGSPAN_ASSIGN_OR_RETURN(ranks_, StartShare(share, launch, std::move(lines),
+                                                 Arguments(share.count() * launch.lanes)));
     return base::OkStatus();
   }
 
@@ -175,10 +179,10 @@ class Follower {
   }
 
   // What the ranks know better here than node 0, by rank.
-  std::vector<std::vector<std::string>> Arguments(const runtime::StageShare& share) const {
+  std::vector<std::vector<std::string>> Arguments(int ranks) const {
     std::vector<std::vector<std::string>> arguments;
-    for (int rank = 0; rank < share.count(); ++rank) {
-      const auto cores = tensor::CoresOfRank(rank, share.count(), options_.threads);
+    for (int rank = 0; rank < ranks; ++rank) {
+      const auto cores = tensor::CoresOfRank(rank, ranks, options_.threads);
       arguments.push_back(
           {"--model-dir", options_.model_dir, "--threads", std::to_string(options_.threads)});
       if (cores.empty()) continue;

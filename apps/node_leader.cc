@@ -152,11 +152,13 @@ class Leader : public NodeLeader {
   std::set<NodeLine> ExpectedLines() const {
     std::set<NodeLine> expected;
     const runtime::StageShare& own = shares_.front();
-    for (int stage = own.end; stage < options_.shape.ranks; ++stage)
-      expected.insert({launch_, NodeLine::Kind::kControl, stage});
-    expected.insert({launch_, NodeLine::Kind::kResidual, own.end});
-    expected.insert({launch_, NodeLine::Kind::kTokens, 0});
-    if (options_.shape.is_ring()) expected.insert({launch_, NodeLine::Kind::kResidual, 0});
+    for (int lane = 0; lane < options_.lanes; ++lane) {
+      for (int stage = own.end; stage < options_.shape.ranks; ++stage)
+        expected.insert({launch_, NodeLine::Kind::kControl, stage, lane});
+      expected.insert({launch_, NodeLine::Kind::kResidual, own.end, lane});
+      expected.insert({launch_, NodeLine::Kind::kTokens, 0, lane});
+      if (options_.shape.is_ring()) expected.insert({launch_, NodeLine::Kind::kResidual, 0, lane});
+    }
     return expected;
   }
 
@@ -182,8 +184,10 @@ class Leader : public NodeLeader {
   }
 
   base::Result<Ranks> Launch() {
-    runtime::NodeLaunch launch{
-        .number = ++launch_, .stages = options_.shape.ranks, .ring = options_.shape.is_ring()};
+    runtime::NodeLaunch launch{.number = ++launch_,
+                               .stages = options_.shape.ranks,
+                               .lanes = options_.lanes,
+                               .ring = options_.shape.is_ring()};
     launch.addresses.push_back(options_.leader);
     for (size_t node = 1; node < nodes_.size(); ++node)
       launch.addresses.push_back(nodes_[node].address);
@@ -193,8 +197,10 @@ class Leader : public NodeLeader {
     Ranks remote;
     for (size_t node = 1; node < nodes_.size(); ++node) {
       Ranks of_node;
-      for (int stage = shares_[node].first; stage < shares_[node].end; ++stage) {
-        const NodeLine control{launch_, NodeLine::Kind::kControl, stage};
+      const int first = shares_[node].first * options_.lanes;
+      for (int rank = first; rank < shares_[node].end * options_.lanes; ++rank) {
+        const NodeLine control{launch_, NodeLine::Kind::kControl, rank / options_.lanes,
+                               rank % options_.lanes};
         LONGSPAN_ASSIGN_OR_RETURN(auto channel,
                                   comm::CreateSocketChannel(std::move(lines.at(control))));
         of_node.push_back(std::make_unique<RemoteRank>(DelayedLine(std::move(channel)), node));

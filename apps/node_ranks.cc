@@ -82,16 +82,19 @@ class ShareBuilder {
     return ranks_[static_cast<size_t>(stage * launch_.lanes + place.lane)];
   }
 
-  // The end of a line with another node; the nodes have seen to it that it is there. Stages that
-  // are spread over nodes have one lane.
-  comm::FileDescriptor Take(NodeLine::Kind kind, int stage) {
-    const auto found = lines_.find({launch_.number, kind, stage});
-    LONGSPAN_CHECK(found != lines_.end() && launch_.lanes == 1, "no line for stage {}", stage);
+  NodeLine LineTo(NodeLine::Kind kind, const Place& place) const {
+    return {launch_.number, kind, place.stage, place.lane};
+  }
+
+  // The end of a line with another node; the nodes have seen to it that it is there.
+  comm::FileDescriptor Take(NodeLine::Kind kind, const Place& to) {
+    const auto found = lines_.find(LineTo(kind, to));
+    LONGSPAN_CHECK(found != lines_.end(), "no line for stage {}", to.stage);
     return std::move(found->second);
   }
 
   bool leader_is_here() const {
-    return !lines_.contains({launch_.number, NodeLine::Kind::kControl, share_.first});
+    return !lines_.contains(LineTo(NodeLine::Kind::kControl, {share_.first, 0}));
   }
 
   base::Status AddLog() {
@@ -111,8 +114,8 @@ class ShareBuilder {
   }
 
   base::Status AddControl(const Place& place) {
-    if (lines_.contains({launch_.number, NodeLine::Kind::kControl, place.stage})) {
-      Rank(place).Add("--leader", Take(NodeLine::Kind::kControl, place.stage));
+    if (lines_.contains(LineTo(NodeLine::Kind::kControl, place))) {
+      Rank(place).Add("--leader", Take(NodeLine::Kind::kControl, place));
       return base::OkStatus();
     }
     LONGSPAN_ASSIGN_OR_RETURN(auto control, comm::CreateSocketPair());
@@ -146,9 +149,9 @@ class ShareBuilder {
       Rank(from).Add(from_flag, std::move(pair.first));
       Rank(to).Add(to_flag, std::move(pair.second));
     } else if (share_.Has(from.stage)) {
-      Rank(from).Add(from_flag, Take(kind, to.stage));
+      Rank(from).Add(from_flag, Take(kind, to));
     } else if (share_.Has(to.stage)) {
-      Rank(to).Add(to_flag, Take(kind, to.stage));
+      Rank(to).Add(to_flag, Take(kind, to));
     }
     return base::OkStatus();
   }

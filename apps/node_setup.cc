@@ -1,6 +1,7 @@
 #include "apps/node_setup.h"
 
 #include <algorithm>
+#include <fstream>
 #include <system_error>
 #include <vector>
 
@@ -19,7 +20,24 @@ uint64_t Mix(uint64_t state, std::string_view text) {
   return base::MixBits(state + text.size());
 }
 
-// Not the bytes of the weights, which would take as long as loading them.
+// Bytes from places spread over a file, the first among them.
+base::Result<std::string> SampleFile(const fs::path& path, uint64_t size) {
+  constexpr uint64_t kSamples = 64;
+  const uint64_t sample_bytes = std::min<uint64_t>(64, size);
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes;
+  std::string sample(sample_bytes, '\0');
+  for (uint64_t i = 0; i < kSamples && file; ++i) {
+    file.seekg(static_cast<std::streamoff>((size - sample_bytes) / kSamples * i));
+    file.read(sample.data(), static_cast<std::streamsize>(sample_bytes));
+    bytes += sample;
+  }
+  if (!file) return base::InvalidArgument("'{}' cannot be read", path.string());
+  return bytes;
+}
+
+// Not all bytes of the weights, which would take as long as loading them: samples, which differ
+// between models that were trained differently.
 base::Result<std::string> ModelFingerprint(const EngineFlags& flags, const EngineSetup& setup) {
   LONGSPAN_ASSIGN_OR_RETURN(const auto config, ReadInputFile(setup.model_dir / "config.json"));
   uint64_t hash = Mix(1, config);
@@ -27,15 +45,18 @@ base::Result<std::string> ModelFingerprint(const EngineFlags& flags, const Engin
   std::error_code error;
   if (flags.load_format != "dummy") {
     for (const auto& entry : fs::directory_iterator(setup.model_dir, error))
-      if (entry.path().extension() == ".safetensors")
-        files.push_back(
-            fmt::format("{} {}", entry.path().filename().string(), entry.file_size(error)));
+      if (entry.path().extension() == ".safetensors") files.push_back(entry.path().string());
   }
   if (error)
     return base::InvalidArgument("'{}' cannot be read: {}", setup.model_dir.string(),
                                  error.message());
   std::sort(files.begin(), files.end());
-  for (const std::string& file : files) hash = Mix(hash, file);
+  for (const std::string& name : files) {
+    const fs::path file(name);
+    const uint64_t size = fs::file_size(file, error);
+    LONGSPAN_ASSIGN_OR_RETURN(const std::string sample, SampleFile(file, size));
+    hash = Mix(hash, fmt::format("{} {} ", file.filename().string(), size) + sample);
+  }
   return fmt::format("{} {:016x}", setup.model.architecture, hash);
 }
 
@@ -55,6 +76,7 @@ base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSe
   options.node = flags.node_rank;
   options.nodes = flags.nodes;
   options.shape = setup.shape;
+  options.lanes = flags.mesh.stage_ranks();
   options.peer_timeout = std::chrono::milliseconds(static_cast<int64_t>(1000 * flags.peer_timeout));
   options.model_dir = fs::absolute(setup.model_dir).string();
   options.threads = setup.threads;
@@ -68,6 +90,9 @@ base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSe
       {"--kv-cache-dtype", std::string(tensor::DTypeName(setup.kv_cache))},
       {"--nnodes", std::to_string(flags.nodes)},
       {"--pp-size", std::to_string(flags.mesh.pp)},
+      {"--cp-size", std::to_string(flags.mesh.cp)},
+      {"--tp-size", std::to_string(flags.mesh.tp)},
+      {"--ep-size", std::to_string(flags.mesh.ep)},
       {"--pp-layer-partition", StagesText(setup)},
       {"--virtual-stages", std::to_string(flags.virtual_stages)},
       {"--chunked-prefill-size", std::to_string(setup.chunk_tokens)},

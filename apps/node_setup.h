@@ -8,8 +8,8 @@
 
 namespace longspan::apps {
 
-// What all nodes must have in common is the program, the model (its configuration, and the names
-// and sizes of its files) and every flag that a rank depends on.
+// What all nodes must have in common is the program, the model (its configuration, and the names,
+// the sizes and samples of its files) and every flag that a rank depends on.
 base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSetup& setup);
 
 // The whole work of a node above 0.

@@ -23,7 +23,8 @@ struct NodeOptions {
   std::string leader;  // HOST:PORT where node 0 listens
   int node = 0;        // this one
   int nodes = 2;
-  plan::PipelineShape shape;  // at least one rank for every node
+  plan::PipelineShape shape;  // at least one stage for every node
+  int lanes = 1;              // ranks of a stage, all on one node
   // What must be equal everywhere: the program's version, and values by name.
   std::string version;
   std::vector<std::pair<std::string, std::string>> agreement;

@@ -34,7 +34,10 @@ void PipelineReport::Add(const engine::StepRecord& step) {
   for (const plan::StageTiming& stage : step.stages) {
     kernels += stage.kernels;
     cpu_ += stage.cpu;
+    for (const plan::BoundaryTransfer& send : stage.sends) traffic_.boundary_bytes += send.bytes;
+    traffic_.stage_bytes += stage.exchanged;
   }
+  for (const engine::ComputedSlice& slice : step.slices) traffic_.rows += slice.end - slice.begin;
   kernels_ += kernels;
   mean_stage_seconds_.push_back(static_cast<double>(kernels) * kSecondsPerNanosecond / stages_);
   AddChunks(step);

@@ -52,6 +52,14 @@ class PipelineReport {
   // the machine was busy with something else. 1 before the first step.
   double cpu_share() const;
 
+  // What the steps with prompt rows sent between ranks, summed over the ranks.
+  struct Traffic {
+    int64_t rows = 0;             // of these steps
+    int64_t boundary_bytes = 0;   // to the next stages
+    plan::AxisBytes stage_bytes;  // from other ranks of the stage
+  };
+  const Traffic& traffic() const { return traffic_; }
+
   // {"stages", "chunks": [{"seq", "begin", "end", "start_ms", "end_ms", "stage_ms", "wait_ms",
   // "transfer_ms"}...], "bubble_share", "cpu_share"}.
   nlohmann::ordered_json ToJson() const;
@@ -63,6 +71,7 @@ class PipelineReport {
   int stages_;
   std::vector<PrefillChunk> chunks_;
   std::vector<double> mean_stage_seconds_;
+  Traffic traffic_;
   // Nanoseconds.
   int64_t first_start_ = 0;
   int64_t kernels_ = 0;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "plan/exchange_volume.h"
 #include "plan/ids.h"
 
 namespace longspan::plan {
@@ -60,6 +61,7 @@ struct StageTiming {
   std::vector<StageSpan> spans;
   std::vector<BoundaryTransfer> sends;     // to the next stage
   std::vector<BoundaryTransfer> receives;  // from the previous one
+  AxisBytes exchanged;                     // that came from other ranks of the stage
 
   // Host work, by the spans. Not what is left of start to end: with looped stages other plans are
   // worked on in between.

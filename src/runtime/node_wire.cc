@@ -50,9 +50,7 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame) {
   for (uint32_t i = 0; i < count && reader.status().ok(); ++i)
     launch.addresses.push_back(reader.ReadString());
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
-  // Several lanes over several nodes are not built.
-  const int most_lanes = launch.addresses.size() > 1 ? 1 : kMostLanes;
-  if (ring > 1 || launch.addresses.empty() || launch.lanes < 1 || launch.lanes > most_lanes ||
+  if (ring > 1 || launch.addresses.empty() || launch.lanes < 1 || launch.lanes > kMostLanes ||
       launch.stages < static_cast<int64_t>(launch.addresses.size()))
     return base::DataLoss("an order to start {} stages on {} nodes makes no sense", launch.stages,
                           launch.addresses.size());
@@ -62,7 +60,8 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame) {
 Frame EncodeRunOver() { return BeginFrame(FrameKind::kRunOver).Take(); }
 
 std::string NodeLine::ToString() const {
-  return fmt::format("launch {} {} {}", launch, kLineNames[static_cast<size_t>(kind)], stage);
+  return fmt::format("launch {} {} {} {}", launch, kLineNames[static_cast<size_t>(kind)], stage,
+                     lane);
 }
 
 base::Result<NodeLine> NodeLine::Parse(const std::string& text) {
@@ -70,7 +69,7 @@ base::Result<NodeLine> NodeLine::Parse(const std::string& text) {
   std::string first;
   std::string name;
   NodeLine line;
-  words >> first >> line.launch >> name >> line.stage;
+  words >> first >> line.launch >> name >> line.stage >> line.lane;
   const auto* const kind = std::find(kLineNames.begin(), kLineNames.end(), name);
   if (words && kind != kLineNames.end()) line.kind = static_cast<Kind>(kind - kLineNames.begin());
   if (!words || kind == kLineNames.end() || line.ToString() != text)

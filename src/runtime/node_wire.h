@@ -45,20 +45,22 @@ base::Result<NodeLaunch> DecodeLaunch(std::span<const std::byte> frame);
 // The run is over: the node's program ends in order.
 Frame EncodeRunOver();
 
-// What a connection between nodes is for, as it introduces itself. `stage` is the one whose control
-// channel it is, or that the residual stream or the tokens go to.
+// What a connection between nodes is for, as it introduces itself. `stage` and `lane` are those of
+// the rank whose control channel it is, or that the residual stream or the tokens go to.
 struct NodeLine {
   enum class Kind : uint8_t { kControl, kResidual, kTokens };
   uint64_t launch = 0;
   Kind kind = Kind::kControl;
   int32_t stage = 0;
+  int32_t lane = 0;
 
   std::string ToString() const;
   // DataLoss for text that ToString does not make.
   static base::Result<NodeLine> Parse(const std::string& text);
   friend bool operator==(const NodeLine&, const NodeLine&) = default;
   friend bool operator<(const NodeLine& a, const NodeLine& b) {
-    return std::tie(a.launch, a.kind, a.stage) < std::tie(b.launch, b.kind, b.stage);
+    return std::tie(a.launch, a.kind, a.stage, a.lane) <
+           std::tie(b.launch, b.kind, b.stage, b.lane);
   }
 };
 

@@ -85,4 +85,14 @@ base::Status RankGroups::Wait(comm::Collective collective) {
 
 int64_t RankGroups::TakeWaited() { return std::exchange(waited_, 0); }
 
+plan::AxisBytes RankGroups::TakeReceived() {
+  const auto bytes_of = [](const std::unique_ptr<comm::RankGroup>& group) {
+    return group == nullptr ? 0 : group->received_bytes();
+  };
+  const plan::AxisBytes all = {.tensor = bytes_of(tensor_group_),
+                               .context = bytes_of(context_group_),
+                               .expert = bytes_of(expert_group_)};
+  return all - std::exchange(told_, all);
+}
+
 }  // namespace longspan::runtime

@@ -8,6 +8,7 @@
 
 #include "comm/rank_group.h"
 #include "model/stage_ranks.h"
+#include "plan/exchange_volume.h"
 #include "runtime/beat.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
@@ -44,6 +45,8 @@ class RankGroups : public model::StageRanks {
   const base::Status& status() const { return status_; }
   // Nanoseconds spent waiting since the last call.
   int64_t TakeWaited();
+  // What has come from other ranks since the last call.
+  plan::AxisBytes TakeReceived();
 
   void set_watch(ComputeWatch* watch) { watch_ = watch; }
 
@@ -55,6 +58,7 @@ class RankGroups : public model::StageRanks {
   comm::Collective expert_exchange_;       // under way
   base::Status status_;
   int64_t waited_ = 0;
+  plan::AxisBytes told_;  // by TakeReceived
   ComputeWatch* watch_ = nullptr;
 };
 

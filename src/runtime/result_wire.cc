@@ -34,6 +34,9 @@ void WriteTiming(base::ByteWriter& writer, const plan::StageTiming& timing) {
   }
   WriteTransfers(writer, timing.sends);
   WriteTransfers(writer, timing.receives);
+  const plan::AxisBytes& exchanged = timing.exchanged;
+  for (const int64_t value : {exchanged.tensor, exchanged.context, exchanged.expert})
+    writer.Write(value);
 }
 
 base::Result<plan::StageTiming> ReadTiming(base::ByteReader& reader) {
@@ -53,6 +56,9 @@ base::Result<plan::StageTiming> ReadTiming(base::ByteReader& reader) {
   }
   timing.sends = ReadTransfers(reader);
   timing.receives = ReadTransfers(reader);
+  plan::AxisBytes& exchanged = timing.exchanged;
+  for (int64_t* value : {&exchanged.tensor, &exchanged.context, &exchanged.expert})
+    *value = reader.Read<int64_t>();
   return timing;
 }
 

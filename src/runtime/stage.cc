@@ -220,6 +220,7 @@ base::Result<std::optional<plan::StepResult>> Stage::Compute(const PreparedStep&
     if (!plan.logits_rows.empty()) LONGSPAN_RETURN_IF_ERROR(Sample(step, residual, timer, work));
   }
   residual_slots_->Release(prepared.slot, std::move(sent));
+  result.timing.exchanged += groups_.TakeReceived();
   timer.Stop();
   last_end_ = result.timing.end;
   std::optional<plan::StepResult> finished;

@@ -7,7 +7,7 @@
 namespace longspan::runtime {
 
 inline constexpr uint32_t kFrameMagic = 0x4e50534c;  // "LSPN"
-inline constexpr uint16_t kFrameVersion = 3;
+inline constexpr uint16_t kFrameVersion = 4;
 inline constexpr size_t kFrameHeaderBytes = 7;
 
 inline base::ByteWriter BeginFrame(FrameKind kind) {

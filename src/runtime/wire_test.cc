@@ -39,6 +39,7 @@ plan::StepResult SomeResult() {
   result.timing.spans = {{plan::SpanKind::kIdle, 8, 10}, {plan::SpanKind::kKernels, 10, 25}};
   result.timing.sends = {{.posted = 26, .bytes = 4096}};
   result.timing.receives = {{.posted = 7, .done = 9, .bytes = 2048}};
+  result.timing.exchanged = {.tensor = 11, .context = 12, .expert = 13};
   result.rows = {
       {.slot = 1, .token = 77, .logprob = -0.5f, .top_logprobs = {{77, -0.5f}}, .logits = {1, 2}}};
   result.hidden = {{.slot = 1, .depth = 2, .values = {0.5f}}};
@@ -59,6 +60,7 @@ TEST(WireTest, ResultsComeBackAsTheyWere) {
   EXPECT_EQ(result.timing.spans, SomeResult().timing.spans);
   EXPECT_EQ(result.timing.sends, SomeResult().timing.sends);
   EXPECT_EQ(result.timing.receives, SomeResult().timing.receives);
+  EXPECT_EQ(result.timing.exchanged, SomeResult().timing.exchanged);
   EXPECT_EQ(result.rows.at(0).token, 77);
   EXPECT_EQ(result.rows.at(0).logits, (std::vector<float>{1, 2}));
   EXPECT_EQ(result.hidden.at(0).depth, 2);

@@ -1,6 +1,7 @@
 // Ranks that divide the experts: what they have, and that their sums do not depend on company.
 #include <gtest/gtest.h>
 
+#include "tests/engine/golden.h"
 #include "tests/engine/same_bits.h"
 
 namespace longspan::testing {
@@ -9,31 +10,43 @@ namespace {
 struct Case {
   const char* model;
   int vocab;
+  const char* backend;
   int tensor_ranks;
-  int expert_ranks;
 };
 
 // In every run, and whatever rows come with a row.
 TEST(ExpertParallelTest, ARowsBitsDoNotDependOnTheChunking) {
-  for (const Case& c : {Case{"tiny-qwen3-moe", 1024, 4, 2}, Case{"rand-deepseek-v32", 320, 2, 2}}) {
-    for (const char* backend : {"reference", "cpu"}) {
-      Layout layout = {.backend = backend,
-                       .dtype = "f32",
-                       .tensor_ranks = c.tensor_ranks,
-                       .expert_ranks = c.expert_ranks,
-                       .deterministic = true,
-                       .reuse_prefixes = false};
-      const auto ids = RandomIds(100, c.vocab, 3);
-      const auto positions = SomePositions(std::ssize(ids));
-      const auto engine = Start(ModelFolder(c.model), layout);
-      const Scores want = Score(*engine, ids, positions);
-      ExpectSameBits(Score(*engine, ids, positions), want, layout.ToString());
-      for (const int64_t chunk : {7, 64}) {
-        layout.chunk_tokens = chunk;
-        ExpectSameBits(Score(*Start(ModelFolder(c.model), layout), ids, positions), want,
-                       layout.ToString());
-      }
-    }
+  for (const Case& c : {Case{"tiny-qwen3-moe", 1024, "cpu", 4},
+                        {"rand-deepseek-v32", 320, "cpu", 2},
+                        {"rand-deepseek-v32", 320, "reference", 2}}) {
+    Layout layout = {.backend = c.backend,
+                     .dtype = "f32",
+                     .tensor_ranks = c.tensor_ranks,
+                     .expert_ranks = 2,
+                     .deterministic = true,
+                     .reuse_prefixes = false};
+    const auto ids = RandomIds(70, c.vocab, 3);
+    const auto positions = SomePositions(std::ssize(ids));
+    const auto engine = Start(ModelFolder(c.model), layout);
+    const Scores want = Score(*engine, ids, positions);
+    ExpectSameBits(Score(*engine, ids, positions), want, layout.ToString());
+    layout.chunk_tokens = 7;
+    ExpectSameBits(Score(*Start(ModelFolder(c.model), layout), ids, positions), want,
+                   layout.ToString());
+  }
+}
+
+// Eight ranks: two stages of two by two, which divide the experts over all of their ranks.
+TEST(ExpertParallelTest, EightRanksGiveTheGoldenLogits) {
+  constexpr const char* kModel = "rand-deepseek-v32";
+  const auto engine = Start(
+      ModelFolder(kModel),
+      {.stages = 2, .tensor_ranks = 2, .expert_ranks = 4, .context_ranks = 2, .chunk_tokens = 40});
+  for (const GoldenCase& golden : ReadGolden(kModel)) {
+    if (golden.ids.size() > 120) continue;
+    const Deviation deviation = Compare(Score(*engine, golden.ids, golden.positions), golden);
+    EXPECT_LE(deviation.largest, 1e-4) << golden.name;
+    EXPECT_LE(deviation.hidden, 1e-4) << golden.name;
   }
 }
 

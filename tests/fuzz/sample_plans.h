@@ -48,6 +48,7 @@ inline plan::StepResult SampleResult(uint64_t number, uint32_t epoch) {
   result.timing.spans = {{plan::SpanKind::kIdle, 8, 10}, {plan::SpanKind::kKernels, 10, 25}};
   result.timing.sends = {{.posted = 26, .bytes = 4096}};
   result.timing.receives = {{.posted = 7, .done = 9, .bytes = 2048}};
+  result.timing.exchanged = {.tensor = 11, .context = 12, .expert = 13};
   result.rows = {
       {.slot = 1, .token = 77, .logprob = -0.5f, .top_logprobs = {{77, -0.5f}}, .logits = {1, 2}},
       {.slot = 2, .token = -1}};

@@ -179,7 +179,8 @@ TEST(WireFuzzTest, LinesOfNodes) {
     return Bytes(all.begin(), all.end());
   };
   Fuzz("lines", 5,
-       {bytes("launch 1 control 3"), bytes("launch 22 residual 14"), bytes("launch 3 tokens 0")},
+       {bytes("launch 1 control 3 0"), bytes("launch 22 residual 14 7"),
+        bytes("launch 3 tokens 0 1")},
        [](const Bytes& frame) {
          const std::string text(reinterpret_cast<const char*>(frame.data()), frame.size());
          const auto line = runtime::NodeLine::Parse(text);

@@ -123,10 +123,6 @@ TEST(BadFlagsTest, HostsMustBeNumberedAndFindEachOther) {
   EXPECT_THAT(Refusal(at("localhost", "2"), 2), HasSubstr("HOST:PORT"));
   EXPECT_THAT(Refusal(at("localhost:0", "2"), 2), HasSubstr("port above 0"));
   EXPECT_THAT(Refusal(at("localhost:30001", "1"), 2), HasSubstr("--pp-size 2 or more"));
-  EXPECT_THAT(Refusal(Prompt({"--nnodes", "2", "--dist-init-addr", "localhost:30001", "--pp-size",
-                              "2", "--tp", "2"}),
-                      2),
-              HasSubstr("several hosts"));
   EXPECT_THAT(Refusal(at("192.0.2.1:30001", "2"), 1), HasSubstr("an address of this host"));
 }
 

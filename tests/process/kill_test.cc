@@ -74,15 +74,17 @@ TEST(KillTest, AKilledStageEndsTheCommandWithASentence) {
   }
 }
 
-// The others wait inside a sum.
 TEST(KillTest, AKilledRankOfAStageEndsTheCommandWithASentence) {
   const TemporaryFolder folder;
   for (int victim = 0; victim < 4; ++victim) {
     std::vector<std::string> arguments = LongPrefill(folder, 2);
-    arguments.insert(arguments.end(), {"--tp-size", "2"});
+    arguments.insert(arguments.end(), {"--tp-size", "2", "--ep-size", victim % 2 == 0 ? "1" : "2"});
     RunningProgram program(arguments);
     const auto pids = WaitUntilBusy(program, 4, 4);
     ASSERT_EQ(pids.size(), 4u);
+    // Stopped, it makes the other rank of its stage wait inside a sum or for rows of experts.
+    kill(pids[victim], SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
     kill(pids[victim], SIGKILL);
     const auto killed = std::chrono::steady_clock::now();
     const Outcome outcome = program.Wait();

@@ -1,4 +1,7 @@
 // Several hosts, as processes of this one: the same command on each.
+#include <filesystem>
+#include <fstream>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +12,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
+// The embedded model with other weights in files of the same sizes.
+std::string OtherWeights(const TemporaryFolder& folder) {
+  const auto path = folder.path() / "other";
+  std::filesystem::copy(std::filesystem::path(LONGSPAN_SOURCE_DIR) / "models/tiny-qwen3-moe", path,
+                        std::filesystem::copy_options::recursive);
+  const auto file = path / "model.safetensors";
+  const auto size = static_cast<std::streamoff>(std::filesystem::file_size(file));
+  std::fstream weights(file, std::ios::in | std::ios::out | std::ios::binary);
+  weights.seekp(size / 2);
+  weights << std::string(static_cast<size_t>(size / 4), '\1');
+  return path.string();
+}
+
 void ExpectEnded(RunningProgram& program) {
   const Outcome outcome = program.Wait();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
@@ -18,11 +34,12 @@ void ExpectEnded(RunningProgram& program) {
 
 TEST(NodesTest, GiveTheOutputOfOneHost) {
   const TemporaryFolder folder;
-  for (const auto& [nodes, stages, loops] :
-       {std::tuple(2, 2, 1), std::tuple(2, 3, 1), std::tuple(2, 4, 1), std::tuple(3, 4, 1),
-        std::tuple(2, 2, 2)}) {
+  for (const auto& [nodes, stages, loops, lanes] :
+       {std::tuple(2, 2, 1, 1), std::tuple(2, 3, 1, 1), std::tuple(2, 4, 1, 1),
+        std::tuple(3, 4, 1, 1), std::tuple(2, 2, 2, 1), std::tuple(3, 3, 1, 2)}) {
     const SlowRun run = {.folder = folder,
                          .stages = stages,
+                         .lanes = lanes,
                          .prompt = 200,
                          .tokens = 50,
                          .more = {"--virtual-stages", std::to_string(loops)}};
@@ -33,7 +50,7 @@ TEST(NodesTest, GiveTheOutputOfOneHost) {
     std::vector<std::unique_ptr<RunningProgram>> programs;
     for (int node = nodes - 1; node >= 0; --node) programs.push_back(hosts.Start(node));
     for (const auto& program : programs) ExpectEnded(*program);
-    EXPECT_EQ(run.Text(), expected) << nodes << " nodes, " << stages << " stages";
+    EXPECT_EQ(run.Text(), expected) << nodes << " nodes, " << stages << " x " << lanes << " ranks";
   }
 }
 
@@ -51,6 +68,9 @@ TEST(NodesTest, ADifferentNodeIsRefusedAndARightOneTaken) {
   EXPECT_THAT(refusal({"--page-size", "32"}),
               HasSubstr("longspan: --page-size is '64' at the peer and '32' here"));
   EXPECT_THAT(refusal({"--deterministic"}), HasSubstr("--deterministic is 'off' at the peer"));
+  EXPECT_THAT(refusal({"--tp-size", "2"}), HasSubstr("--tp-size is '1' at the peer and '2' here"));
+  EXPECT_THAT(refusal({"--model-path", OtherWeights(folder)}),
+              HasSubstr("longspan: the model is '"));
   const auto other = std::filesystem::path(LONGSPAN_SOURCE_DIR) / "tests/data/models/rand-qwen3";
   EXPECT_THAT(refusal({"--model-path", other.string()}), HasSubstr(" is '"));
   const auto right = hosts.Start(1);
@@ -59,6 +79,17 @@ TEST(NodesTest, ADifferentNodeIsRefusedAndARightOneTaken) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_THAT(outcome.errors, HasSubstr("a node that wants to join is refused: --page-size is '32' "
                                         "at the peer and '64' here"));
+}
+
+TEST(NodesTest, AnotherElementTypeIsRefused) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder, .backend = "cpu", .prompt = 20, .tokens = 5};
+  const NodeRun hosts = {.run = run};
+  const auto leader = hosts.Start(0);
+  EXPECT_THAT(hosts.Start(1, {"--dtype", "f32"})->Wait().errors,
+              HasSubstr("longspan: --dtype is 'bf16' at the peer and 'f32' here"));
+  ExpectEnded(*hosts.Start(1));
+  EXPECT_EQ(leader->Wait().exit_code, 0);
 }
 
 TEST(NodesTest, AKilledStageOfAnotherNodeIsReplaced) {

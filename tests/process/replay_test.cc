@@ -18,7 +18,7 @@ enum class Phase { kPrefill, kDecode };
 
 // Waits for the phase; the stages.
 std::vector<pid_t> WaitFor(Phase phase, const RunningProgram& program, const SlowRun& run) {
-  auto pids = program.WaitForStages(static_cast<size_t>(run.stages));
+  auto pids = program.WaitForStages(static_cast<size_t>(run.stages) * run.lanes);
   EXPECT_TRUE(WaitUntil([&] {
     if (phase == Phase::kDecode) return run.Text().size() > 20;
     return RunningProgram::ProcessorSeconds(pids.back()) > 0.25;
@@ -62,14 +62,9 @@ TEST(ReplayTest, AKilledStageIsReplaced) {
   }
 }
 
-TEST(ReplayTest, AContextRankThatIsKilledIsReplaced) {
-  const TemporaryFolder folder;
-  const std::string expected = SlowRun{.folder = folder}.ExpectedText();
-  const SlowRun run = {.folder = folder, .stages = 1, .more = {"--cp-size", "2"}};
-  RunningProgram program(run.Arguments(), run.Options());
-  const auto pids = program.WaitForStages(2);
-  ASSERT_EQ(pids.size(), 2u);
-  ASSERT_TRUE(WaitUntil([&] { return RunningProgram::ProcessorSeconds(pids[0]) > 0.25; }));
+// Kills one of the ranks and waits for the end.
+void ExpectReplaced(RunningProgram& program, const SlowRun& run, const std::vector<pid_t>& pids,
+                    const std::string& expected) {
   kill(pids[1], SIGKILL);
   const auto killed = steady_clock::now();
   EXPECT_TRUE(WaitUntil([&] { return Replaced(program, pids); }));
@@ -80,18 +75,37 @@ TEST(ReplayTest, AContextRankThatIsKilledIsReplaced) {
   EXPECT_TRUE(outcome.left.empty());
 }
 
+// While the other rank of its stage waits for it, in the middle of a layer.
+TEST(ReplayTest, ARankThatIsKilledInsideALayerIsReplaced) {
+  const TemporaryFolder folder;
+  const SlowRun run = {.folder = folder, .lanes = 2};
+  const std::string expected = run.ExpectedText();
+  std::filesystem::remove(run.output());
+  RunningProgram program(run.Arguments(), run.Options());
+  const auto pids = WaitFor(Phase::kDecode, program, run);
+  kill(pids[1], SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  ExpectReplaced(program, run, pids, expected);
+}
+
+TEST(ReplayTest, AContextRankThatIsKilledIsReplaced) {
+  const TemporaryFolder folder;
+  const std::string expected = SlowRun{.folder = folder}.ExpectedText();
+  const SlowRun run = {.folder = folder, .stages = 1, .more = {"--cp-size", "2"}};
+  RunningProgram program(run.Arguments(), run.Options());
+  const auto pids = program.WaitForStages(2);
+  ASSERT_EQ(pids.size(), 2u);
+  ASSERT_TRUE(WaitUntil([&] { return RunningProgram::ProcessorSeconds(pids[0]) > 0.25; }));
+  ExpectReplaced(program, run, pids, expected);
+}
+
 TEST(ReplayTest, ALoopedStageThatIsKilledIsReplaced) {
   const TemporaryFolder folder;
   const std::string expected = SlowRun{.folder = folder}.ExpectedText();
   const SlowRun run = {.folder = folder, .more = {"--virtual-stages", "2"}};
   RunningProgram program(run.Arguments(), run.Options());
   const auto pids = WaitFor(Phase::kPrefill, program, run);
-  kill(pids[1], SIGKILL);
-  EXPECT_TRUE(WaitUntil([&] { return Replaced(program, pids); }));
-  const Outcome outcome = program.Wait();
-  EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
-  EXPECT_EQ(run.Text(), expected);
-  EXPECT_TRUE(outcome.left.empty());
+  ExpectReplaced(program, run, pids, expected);
 }
 
 // The leader keeps nothing of the stages that it has lost.

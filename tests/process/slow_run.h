@@ -21,6 +21,8 @@ namespace longspan::testing {
 struct SlowRun {
   const TemporaryFolder& folder;
   int stages = 2;
+  std::string backend = "reference";
+  int lanes = 1;  // ranks of a stage, which divide its experts
   int prompt = 700;
   int tokens = 300;
   int chunk = 64;
@@ -28,7 +30,8 @@ struct SlowRun {
 
   std::string output() const { return (folder.path() / "output.txt").string(); }
 
-  // Random draws, on the slow backend. The text goes to output() as it comes.
+  // Random draws, unless it is said otherwise on the slow backend. The text goes to output() as it
+  // comes.
   std::vector<std::string> Arguments() const {
     // Written once: programs that run may be reading it.
     const std::string file = fmt::format("ids-{}.json", prompt);
@@ -39,7 +42,7 @@ struct SlowRun {
     }
     std::vector<std::string> arguments = {"generate",
                                           "--backend",
-                                          "reference",
+                                          backend,
                                           "--ids-file",
                                           (folder.path() / file).string(),
                                           "--threads",
@@ -54,7 +57,11 @@ struct SlowRun {
                                           "--seed",
                                           "7",
                                           "--pp-size",
-                                          std::to_string(stages)};
+                                          std::to_string(stages),
+                                          "--tp-size",
+                                          std::to_string(lanes),
+                                          "--ep-size",
+                                          std::to_string(lanes)};
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }

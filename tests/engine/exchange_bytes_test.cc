@@ -1,0 +1,62 @@
+// What ranks are told to have received is what the formulas say.
+#include <gtest/gtest.h>
+
+#include "model/architecture.h"
+#include "plan/exchange_volume.h"
+#include "tests/engine/engine_harness.h"
+
+namespace longspan::testing {
+namespace {
+
+constexpr int64_t kChunk = 128;
+
+// Of the first chunk of a prompt of two, by rank: nothing is sampled there.
+std::vector<plan::AxisBytes> BytesOfAChunk(engine::Engine& engine) {
+  std::vector<plan::AxisBytes> bytes;
+  engine.set_step_observer([&](const engine::StepRecord& step) {
+    if (step.slices.front().begin > 0) return;
+    for (const plan::StageTiming& rank : step.stages) bytes.push_back(rank.exchanged);
+  });
+  Generate(engine, {.prompt = RandomIds(2 * kChunk, 1024, 1), .max_tokens = 1});
+  engine.set_step_observer({});
+  return bytes;
+}
+
+TEST(ExchangeBytesTest, AreThoseOfTheFormulas) {
+  const auto path = ModelFolder("tiny-qwen3-moe");
+  const spec::ModelSpec model = model::LoadModelSpec(path).value();
+  const int64_t row_bytes = model.hidden_size * int64_t{sizeof(float)};
+  for (const int ranks : {2, 4}) {
+    const auto engine = Start(path, {.backend = "cpu",
+                                     .dtype = "f32",
+                                     .stages = 2,
+                                     .tensor_ranks = ranks,
+                                     .expert_ranks = 2,
+                                     .chunk_tokens = kChunk,
+                                     .reuse_prefixes = false});
+    const auto bytes = BytesOfAChunk(*engine);
+    ASSERT_EQ(std::ssize(bytes), 2 * ranks);
+    const int stage_layers = model.layers() / 2;
+    const double layers = stage_layers * plan::TensorLayerBytes(kChunk, row_bytes, ranks);
+    const plan::ExpertVolume volume = {.ranks = 2,
+                                       .hidden = model.hidden_size,
+                                       .element = sizeof(float),
+                                       .choices = model.moe.experts_per_token};
+    for (int stage = 0; stage < 2; ++stage) {
+      const double embedding = stage == 0 ? plan::SumBytes(kChunk * row_bytes, ranks) : 0;
+      double experts = 0;
+      for (int lane = 0; lane < ranks; ++lane) {
+        const plan::AxisBytes& rank = bytes[static_cast<size_t>(stage * ranks + lane)];
+        EXPECT_EQ(static_cast<double>(rank.tensor), embedding + layers);
+        EXPECT_EQ(rank.context, 0);
+        experts += static_cast<double>(rank.expert) / ranks / stage_layers;
+      }
+      // A row goes to one or both of the ranks.
+      EXPECT_GT(experts, plan::MeanExpertLayerBytes(volume, 1, kChunk));
+      EXPECT_LT(experts, plan::MeanExpertLayerBytes(volume, 2, kChunk));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace longspan::testing
