@@ -24,6 +24,7 @@ struct StagePart {
   bool embedding = true;
   bool head = true;
   plan::TensorShare share;
+  bool shares_cache = false;  // with context-parallel ranks, each of which has some pages
 };
 
 // The ops that a part needs, for refusing a backend that lacks one.

@@ -23,6 +23,7 @@ struct Layout {
   int tensor_ranks = 1;
   int context_ranks = 1;
   std::string token_split = "interleave";
+  std::string kv_placement = "replicated";
   int64_t chunk_tokens = 512;
   int threads = 1;
   int page_size = 64;

@@ -25,18 +25,6 @@ std::string CaseName(const ::testing::TestParamInfo<Case>& param) {
   return name;
 }
 
-// Relative to the largest logit of its row.
-double LargestDifference(const std::vector<float>& got, const std::vector<float>& want) {
-  EXPECT_EQ(got.size(), want.size());
-  double largest = 0;
-  double difference = 0;
-  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
-    largest = std::max<double>(largest, std::abs(want[i]));
-    difference = std::max<double>(difference, std::abs(got[i] - want[i]));
-  }
-  return difference / largest;
-}
-
 class TensorParallelTest : public ::testing::TestWithParam<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(
