@@ -137,6 +137,7 @@ base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const EngineSet
                                  .loops = row.virtual_stages,
                                  .element = tensor::SizeOf(setup.compute),
                                  .cached = tensor::SizeOf(setup.kv_cache),
+                                 .shares_cache = flags.engine.kv_placement == "sharded",
                                  .step_rows = std::min(row.chunk_tokens, row.prompt_length)},
                                 result.report.traffic());
   return run;

@@ -237,8 +237,6 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::Unimplemented("the backend 'emulated' is not built yet: use cpu or reference");
   if (flags.kv_cache_dtype == "fp8")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
-  if (flags.kv_placement != "replicated")
-    return base::Unimplemented("only --kv-placement replicated is built yet");
   if (flags.chunk_policy != "fixed" || flags.dynamic_chunking)
     return base::Unimplemented("only --chunk-policy fixed is built yet");
   return spec::CheckMesh(flags.mesh);

@@ -102,6 +102,11 @@ int ChooseThreads(const EngineFlags& flags) {
   return std::max(1, cores / RanksHere(flags));
 }
 
+plan::KvPlacement ParseKvPlacement(const EngineFlags& flags) {
+  return flags.kv_placement == "sharded" ? plan::KvPlacement::kSharded
+                                         : plan::KvPlacement::kReplicated;
+}
+
 // Between neighbours of one host, where their GPUs can.
 void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
   for (size_t rank = 0; rank < configs.size(); ++rank) {
@@ -144,6 +149,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .rank = rank,
         .token_split = flags.cp_strategy == "zigzag" ? plan::TokenSplit::kZigzag
                                                      : plan::TokenSplit::kInterleave,
+        .kv_placement = ParseKvPlacement(flags),
         .ranges = plan::RangesOfRank(setup.stages, mesh.pp, stage),
         .page_size = flags.page_size,
         .max_rows = scheduler.chunk_tokens + scheduler.max_running,
@@ -209,6 +215,9 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
   setup.backend = backend->name();
   LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model, *backend));
+  if (flags.kv_placement == "sharded" && flags.mesh.cp > 1 && setup.model.indexer)
+    return base::Unimplemented(
+        "--kv-placement sharded is not built yet for models with an indexer: use replicated");
   const bool reference = setup.backend == "reference";
   setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);

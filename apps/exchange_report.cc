@@ -23,8 +23,9 @@ double TensorFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
 }
 
 double ContextFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
-  const plan::ContextVolume volume = plan::ReplicatedVolume(
-      plan::ShareOf(model, shape.mesh.tp), shape.mesh.cp, shape.cached, shape.element);
+  const auto volume_of = shape.shares_cache ? plan::ShardedVolume : plan::ReplicatedVolume;
+  const plan::ContextVolume volume =
+      volume_of(plan::ShareOf(model, shape.mesh.tp), shape.mesh.cp, shape.cached, shape.element);
   return model.layers() * volume.per_token_layer;
 }
 

@@ -22,10 +22,11 @@ struct AxisVolume {
 
 struct ExchangeShape {
   spec::Mesh mesh;
-  int loops = 1;          // virtual stages of a rank
-  int64_t element = 0;    // bytes of a value
-  int64_t cached = 0;     // and of one in the cache
-  int64_t step_rows = 0;  // of most steps
+  int loops = 1;              // virtual stages of a rank
+  int64_t element = 0;        // bytes of a value
+  int64_t cached = 0;         // and of one in the cache
+  bool shares_cache = false;  // each context-parallel rank has some pages
+  int64_t step_rows = 0;      // of most steps
 };
 
 // Of the axes that are longer than one rank.

@@ -15,6 +15,12 @@ int64_t Sum(std::span<const int64_t> counts) {
   return std::accumulate(counts.begin(), counts.end(), int64_t{0});
 }
 
+std::vector<int64_t> Times(std::span<const int64_t> counts, int64_t factor) {
+  std::vector<int64_t> products;
+  for (const int64_t count : counts) products.push_back(count * factor);
+  return products;
+}
+
 }  // namespace
 
 CacheWrites::CacheWrites(const Step& step, const LayerCache& cache,
@@ -24,24 +30,32 @@ CacheWrites::CacheWrites(const Step& step, const LayerCache& cache,
   int64_t elements = 0;
   for (int plane = 0; plane < kv::kMaxCachePlanes; ++plane)
     if (!cache.planes[plane].empty()) elements += RowElements(plane);
-  buffer_ = scratch.Take(cache.planes[0].dtype(), {Sum(step.gathered.counts) * elements});
+  const GatheredRows& gathered = step.gathered;
+  const int64_t rows =
+      gathered.sharded ? step.tables.rows + Sum(gathered.incoming) : Sum(gathered.counts);
+  buffer_ = scratch.Take(cache.planes[0].dtype(), {rows * elements});
 }
 
 void CacheWrites::Start(std::initializer_list<KeptRows> kept) {
-  if (alone()) {
+  if (step_.gathered.sharded) {
+    for (const KeptRows& rows : kept) StartToOwners(rows);
+  } else if (!alone()) {
+    StartGather(kept);
+  } else {
     for (const KeptRows& rows : kept)
       ops::Dispatch(step_.context, step_.ops.cache_write,
                     {.x = rows.x, .slots = step_.tables.slots, .cache = cache_.planes[rows.plane]});
-    return;
   }
+}
+
+void CacheWrites::StartGather(std::initializer_list<KeptRows> kept) {
   const GatheredRows& gathered = step_.gathered;
   int64_t elements = 0;
   for (const KeptRows& rows : kept) elements += RowElements(rows.plane);
-  std::vector<int64_t> counts;
-  for (const int64_t count : gathered.counts) counts.push_back(count * elements);
+  const std::vector<int64_t> counts = Times(gathered.counts, elements);
   Gather& gather = gathers_.emplace_back();
-  gather.blocks = buffer_.Rows(used_, Sum(counts));
-  used_ += Sum(counts);
+  gather.counts = gathered.counts;
+  gather.blocks = TakeElements(Sum(counts));
 
   int64_t begin = Sum(std::span(counts).first(static_cast<size_t>(gathered.rank)));
   for (const KeptRows& rows : kept) {
@@ -58,6 +72,30 @@ void CacheWrites::Start(std::initializer_list<KeptRows> kept) {
   step_.ranks.StartGather(gather.blocks, counts);
 }
 
+void CacheWrites::StartToOwners(const KeptRows& rows) {
+  const GatheredRows& gathered = step_.gathered;
+  const int64_t elements = RowElements(rows.plane);
+  const int64_t own = rows.x.size(0);
+  const tensor::View outgoing = TakeElements(own * elements);
+  // As above, in the order of those that keep the rows.
+  ops::Dispatch(step_.context, step_.ops.cache_write,
+                {.x = rows.x,
+                 .slots = gathered.owner_places,
+                 .cache = PartOf(outgoing, 0, {own, rows.x.size(1), 1, rows.x.size(2)})});
+  Gather& gather = gathers_.emplace_back();
+  gather.planes = {rows.plane};
+  gather.counts = gathered.incoming;
+  gather.blocks = TakeElements(Sum(gathered.incoming) * elements);
+  step_.ranks.StartExchange(outgoing, Times(gathered.outgoing, elements), gather.blocks,
+                            Times(gathered.incoming, elements));
+}
+
+tensor::View CacheWrites::TakeElements(int64_t count) {
+  const tensor::View taken = buffer_.Rows(used_, count);
+  used_ += count;
+  return taken;
+}
+
 void CacheWrites::Finish() {
   if (alone()) return;
   step_.ranks.FinishGathers();
@@ -67,7 +105,7 @@ void CacheWrites::Finish() {
 void CacheWrites::WriteBlocks(const Gather& gather) {
   int64_t begin = 0;
   int64_t row = 0;
-  for (const int64_t count : step_.gathered.counts) {
+  for (const int64_t count : gather.counts) {
     for (const int plane : gather.planes) {
       const tensor::View& cache = cache_.planes[plane];
       ops::Dispatch(step_.context, step_.ops.cache_write,

@@ -17,9 +17,9 @@ struct KeptRows {
 };
 
 // Writes to the cache of a layer what the rows of a step keep, and where context-parallel ranks
-// divide the step what the rows of the others keep: it is gathered in the cache's type, and written
-// straight from there to its pages. A layer calls Start as soon as it has something, once for every
-// plane, computes on, and calls Finish before it reads the cache.
+// divide the step what the rows of the others keep, if this rank has their pages: it comes in the
+// cache's type, and is written straight from there to its pages. A layer calls Start as soon as it
+// has something, once for every plane, computes on, and calls Finish before it reads the cache.
 class CacheWrites {
  public:
   // Takes memory from `scratch` and leaves it to that. All must outlive it.
@@ -30,7 +30,8 @@ class CacheWrites {
 
   // What is taken where a row keeps so many elements in all planes.
   static int64_t ScratchBytes(const StepBounds& bounds, int64_t row_elements) {
-    return tensor::Workspace::PaddedBytes(bounds.gathered_rows * row_elements *
+    const int64_t sent = bounds.sharing_ranks > 0 ? bounds.rows : 0;
+    return tensor::Workspace::PaddedBytes((bounds.gathered_rows + sent) * row_elements *
                                           tensor::SizeOf(bounds.cache));
   }
 
@@ -38,6 +39,7 @@ class CacheWrites {
   // The blocks of all ranks, one after another; in a block the rows of one plane after another's.
   struct Gather {
     std::vector<int> planes;
+    std::span<const int64_t> counts;  // rows of the blocks
     tensor::View blocks;
   };
 
@@ -45,6 +47,9 @@ class CacheWrites {
   int64_t RowElements(int plane) const {
     return cache_.planes[plane].size(1) * cache_.planes[plane].size(3);
   }
+  tensor::View TakeElements(int64_t count);
+  void StartGather(std::initializer_list<KeptRows> kept);
+  void StartToOwners(const KeptRows& rows);
   void WriteBlocks(const Gather& gather);
 
   const Step& step_;

@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "kv/kv_layout.h"
+#include "model/attend_across_ranks.h"
 #include "model/attention.h"
 #include "model/cache_writes.h"
 
@@ -112,13 +113,18 @@ void GroupedAttention::Forward(const Step& step, const tensor::ConstView& x,
   writes.Finish();
 
   const tensor::View heads = scratch.Take(x.dtype(), {rows, query_size()});
-  ops::Dispatch(step.context, step.ops.attention,
-                {.queries = queries,
-                 .key_cache = cache.planes[kv::kKeyPlane],
-                 .value_cache = cache.planes[kv::kValuePlane],
-                 .tables = step.tables,
-                 .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
-                 .out = heads.SplitColumns(spec_.heads, spec_.head_dim)});
+  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  AttendAcrossRanks(step, {queries}, heads.SplitColumns(spec_.heads, spec_.head_dim),
+                    [&](const auto& all, const auto& tables, const auto& part, const auto& sums) {
+                      ops::Dispatch(step.context, step.ops.attention,
+                                    {.queries = all[0],
+                                     .key_cache = cache.planes[kv::kKeyPlane],
+                                     .value_cache = cache.planes[kv::kValuePlane],
+                                     .tables = tables,
+                                     .scale = scale,
+                                     .out = part,
+                                     .log_sums = sums});
+                    });
   ops::Dispatch(step.context, step.ops.linear,
                 {.x = heads, .weight = output_.get(), .bias = output_bias_.view(), .out = out});
 }
@@ -127,7 +133,8 @@ int64_t GroupedAttention::ScratchBytes(const StepBounds& bounds) const {
   const int64_t element = bounds.rows * tensor::SizeOf(bounds.compute);
   return tensor::Workspace::PaddedBytes(element * (2 * kv_size() + query_size())) +
          tensor::Workspace::PaddedBytes(element * query_size()) +
-         CacheWrites::ScratchBytes(bounds, 2 * kv_size());
+         CacheWrites::ScratchBytes(bounds, 2 * kv_size()) +
+         DividedAttentionBytes(bounds, query_size(), query_size(), spec_.heads);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "kv/kv_layout.h"
+#include "model/attend_across_ranks.h"
 #include "model/attention.h"
 #include "model/cache_writes.h"
 #include "model/indexer.h"
@@ -172,15 +173,20 @@ void LatentAttention::Absorbed(const Step& step, const tensor::ConstView& querie
   ops::Dispatch(
       step.context, step.ops.head_linear,
       {.x = queries.Columns(0, spec_.nope_dim), .weights = to_latent_.list, .out = latent_queries});
-  ops::Dispatch(step.context, step.ops.latent_attention,
-                {.latent_queries = latent_queries,
-                 .rope_queries = queries.Columns(spec_.nope_dim, spec_.rope_dim),
-                 .latent_cache = cache.planes[kv::kLatentPlane],
-                 .rope_cache = cache.planes[kv::kRopeKeyPlane],
-                 .tables = step.tables,
-                 .scale = scale_,
-                 .selected = selected,
-                 .out = latents});
+  AttendAcrossRanks(step, {latent_queries, queries.Columns(spec_.nope_dim, spec_.rope_dim)},
+                    latents,
+                    [&](const auto& all, const auto& tables, const auto& part, const auto& sums) {
+                      ops::Dispatch(step.context, step.ops.latent_attention,
+                                    {.latent_queries = all[0],
+                                     .rope_queries = all[1],
+                                     .latent_cache = cache.planes[kv::kLatentPlane],
+                                     .rope_cache = cache.planes[kv::kRopeKeyPlane],
+                                     .tables = tables,
+                                     .scale = scale_,
+                                     .selected = selected,
+                                     .out = part,
+                                     .log_sums = sums});
+                    });
   ops::Dispatch(step.context, step.ops.head_linear,
                 {.x = latents, .weights = from_latent_.list, .out = values});
 }
@@ -251,7 +257,11 @@ int64_t LatentAttention::ScratchBytes(const StepBounds& bounds) const {
                   CacheWrites::ScratchBytes(bounds, kept);
   if (spec_.query_rank > 0) bytes += padded(element * query_size());
   // The indexer's scratch is given back before the latents' is taken.
-  const int64_t latents = 2 * padded(element * spec_.heads * spec_.latent_rank);
+  const int64_t latent_size = int64_t{spec_.heads} * spec_.latent_rank;
+  const int64_t latents =
+      2 * padded(element * latent_size) +
+      DividedAttentionBytes(bounds, latent_size + int64_t{spec_.heads} * spec_.rope_dim,
+                            latent_size, spec_.heads);
   if (!indexer_) return bytes + latents;
   return bytes + padded(rows * indexer_->top_k() * tensor::SizeOf(tensor::DType::kI32)) +
          std::max(latents, indexer_->ScratchBytes(rows, bounds.compute));

@@ -25,6 +25,7 @@ std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart
   else
     needed.push_back(kAttention);
   if (model.indexer) needed.insert(needed.end(), {kLayerNorm, kIndexSelect});
+  if (part.shares_cache) needed.push_back(kMergeAttention);
   if (part.embedding) needed.push_back(kEmbedding);
   if (OwnsMoe(model, part))
     needed.insert(needed.end(), {kRouter, kExpertOrder, kGroupedLinear, kExpertCombine});

@@ -26,6 +26,7 @@ struct StagePart {
   bool head = true;
   plan::TensorShare share;
   plan::ExpertShare experts;
+  bool shares_cache = false;  // with context-parallel ranks, each of which has some pages
 };
 
 // The ops that a part needs, for refusing a backend that lacks one.

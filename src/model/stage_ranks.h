@@ -32,6 +32,10 @@ class StageRanks {
   // own one is filled. Posts that the others' come, which is sure after FinishGathers: until then x
   // stays as it is, and the rank computes on. Several may be under way.
   virtual void StartGather(const tensor::View& x, std::span<const int64_t> counts) = 0;
+  // x holds a block of outgoing[rank] elements for every context-parallel rank, and y gets one of
+  // incoming[rank] elements from it, both in order. Otherwise as StartGather.
+  virtual void StartExchange(const tensor::View& x, std::span<const int64_t> outgoing,
+                             const tensor::View& y, std::span<const int64_t> incoming) = 0;
   virtual void FinishGathers() = 0;
 };
 
@@ -45,6 +49,8 @@ class LoneRank : public StageRanks {
   }
   bool AwaitExperts() override { return false; }
   void StartGather(const tensor::View& /*x*/, std::span<const int64_t> /*counts*/) override {}
+  void StartExchange(const tensor::View& /*x*/, std::span<const int64_t> /*outgoing*/,
+                     const tensor::View& /*y*/, std::span<const int64_t> /*incoming*/) override {}
   void FinishGathers() override {}
 };
 

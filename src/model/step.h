@@ -30,14 +30,23 @@ struct SliceExtent {
 struct GatheredRows {
   int rank = 0;                     // whose step this is
   std::span<const int64_t> counts;  // rows of every rank; empty where one has them all
-  tensor::ConstView slots;          // i64 [all rows]: where they are cached
   tensor::ConstView own_places;     // i64 [own rows]: 0, 1, 2 ...
+  // i64: where the rows are cached that come to this rank: all rows, or those that it keeps.
+  tensor::ConstView slots;
+
+  // Where the cache is divided over the ranks, page by page.
+  bool sharded = false;
+  tensor::ConstView owner_places;     // i64 [own rows]: their order by the rank that keeps them
+  std::span<const int64_t> outgoing;  // how many of them every rank keeps,
+  std::span<const int64_t> incoming;  // and how many of its own this one does
+  ops::StepTables tables;             // of all rows, over the pages that this rank has
 };
 
 // The largest step, for counting scratch.
 struct StepBounds {
   int64_t rows = 0;
   int64_t gathered_rows = 0;  // of all context-parallel ranks; 0 where there is one
+  int64_t sharing_ranks = 0;  // that divide the cache; 0 where every one has it
   tensor::DType compute = tensor::DType::kF32;
   tensor::DType cache = tensor::DType::kF32;
 };
@@ -56,7 +65,8 @@ struct Step {
   GatheredRows gathered;
 
   // The step of the slices [first_slice, first_slice + count) alone, which have the rows
-  // [first_row, first_row + rows). For what does not write to the cache.
+  // [first_row, first_row + rows). For what does not write to the cache; a divided one is attended
+  // to by whole steps only.
   Step Part(int64_t first_slice, int64_t count, int64_t first_row, int64_t rows) const {
     return {context,
             ops,
@@ -67,7 +77,7 @@ struct Step {
             slices.empty()
                 ? slices
                 : slices.subspan(static_cast<size_t>(first_slice), static_cast<size_t>(count)),
-            {}};
+            gathered};
   }
 };
 

@@ -81,6 +81,19 @@ void CheckArgs(const AttentionArgs& args) {
                  "attention: queries of [{}, {}, {}]", args.queries.size(0), args.queries.size(1),
                  args.queries.size(2));
   CheckPagedTables(args.tables, args.key_cache.size(2));
+  CheckLogSums(args.log_sums, args.out);
+}
+
+void CheckArgs(const MergeAttentionArgs& args) {
+  const ConstView& out = args.out;
+  LONGSPAN_CHECK(args.parts.rank() == 4 && args.parts.contiguous() && IsFloat(args.parts) &&
+                     out.rank() == 3 && out.dtype() == args.parts.dtype() &&
+                     args.parts.size(1) == out.size(0) && args.parts.size(2) == out.size(1) &&
+                     args.parts.size(3) == out.size(2) && args.parts.size(0) <= kMostMergedParts,
+                 "merge_attention: {} parts of [{}, {}, {}]", args.parts.size(0),
+                 args.parts.size(1), args.parts.size(2), args.parts.size(3));
+  CheckTable(args.log_sums, DType::kF32, args.parts.size(0) * out.size(0) * out.size(1),
+             "log_sums");
 }
 
 void CheckArgs(const SiluMulArgs& args) {

@@ -55,6 +55,7 @@ void CheckArgs(const LatentAttentionArgs& args) {
                        args.selected.size(0) == args.tables.rows && args.selected.size(1) > 0,
                    "latent_attention: {} lists for {} rows", args.selected.size(0),
                    args.tables.rows);
+  CheckLogSums(args.log_sums, args.out);
 }
 
 void CheckArgs(const ExpandedLatentAttentionArgs& args) {

@@ -40,4 +40,12 @@ inline void CheckPagedTables(const StepTables& tables, int64_t page_size) {
                  "the page table is too small for {} tokens", tables.max_kv_length);
 }
 
+// Of attention whose result is `out`.
+inline void CheckLogSums(const tensor::ConstView& log_sums, const tensor::ConstView& out) {
+  LONGSPAN_CHECK(
+      log_sums.empty() || (log_sums.dtype() == tensor::DType::kF32 && log_sums.rank() == 2 &&
+                           log_sums.size(0) == out.size(0) && log_sums.size(1) == out.size(1)),
+      "log_sums are f32 [rows, heads]");
+}
+
 }  // namespace longspan::ops

@@ -7,7 +7,7 @@ namespace longspan::ops {
 
 std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector<OpKind>& needed) {
   // In the order of OpKind.
-  const std::array<std::pair<std::string_view, bool>, 23> offered = {{
+  const std::array<std::pair<std::string_view, bool>, 24> offered = {{
       {"embedding", table.embedding != nullptr},
       {"gather_rows", table.gather_rows != nullptr},
       {"rms_norm", table.rms_norm != nullptr},
@@ -20,6 +20,7 @@ std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector
       {"cache_write", table.cache_write != nullptr},
       {"attention", table.attention != nullptr},
       {"latent_attention", table.latent_attention != nullptr},
+      {"merge_attention", table.merge_attention != nullptr},
       {"expanded_latent_attention", table.expanded_latent_attention != nullptr},
       {"index_select", table.index_select != nullptr},
       {"silu_mul", table.silu_mul != nullptr},

@@ -16,6 +16,7 @@
 #include "ops/latent_attention.h"
 #include "ops/layer_norm.h"
 #include "ops/linear.h"
+#include "ops/merge_attention.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/router.h"
@@ -40,6 +41,7 @@ struct OpTable {
   CacheWriteOp cache_write = nullptr;
   AttentionOp attention = nullptr;
   LatentAttentionOp latent_attention = nullptr;
+  MergeAttentionOp merge_attention = nullptr;
   ExpandedLatentAttentionOp expanded_latent_attention = nullptr;
   IndexSelectOp index_select = nullptr;
   SiluMulOp silu_mul = nullptr;
@@ -67,6 +69,7 @@ enum class OpKind {
   kCacheWrite,
   kAttention,
   kLatentAttention,
+  kMergeAttention,
   kExpandedLatentAttention,
   kIndexSelect,
   kSiluMul,

@@ -9,13 +9,20 @@ namespace longspan::plan {
 
 // Bytes that one of `ranks` receives, on average over them.
 struct ContextVolume {
-  double per_token_layer = 0;  // what the rows of the others keep in the cache
-  double per_listed_row = 0;   // hidden states at the last stage, of rows that need logits
+  double per_token_layer = 0;
+  double per_listed_row = 0;  // hidden states at the last stage, of rows that need logits
 };
 
 // A cache with elements of `cache_bytes`, a residual stream with elements of `compute_bytes`.
-// `model` is what a tensor-parallel rank has of it. Every rank has the whole cache.
+// `model` is what a tensor-parallel rank has of it. Every rank has the whole cache: it gets what
+// the rows of the others keep.
 ContextVolume ReplicatedVolume(const spec::ModelSpec& model, int ranks, int64_t cache_bytes,
                                int64_t compute_bytes);
+
+// The same where every rank keeps an equal number of pages: it gets what rows keep in its own ones,
+// the queries of the others' rows, and for its own rows what the others' pages add, with its
+// log-sums. Latent attention is in its absorbed form.
+ContextVolume ShardedVolume(const spec::ModelSpec& model, int ranks, int64_t cache_bytes,
+                            int64_t compute_bytes);
 
 }  // namespace longspan::plan

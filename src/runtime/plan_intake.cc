@@ -19,7 +19,7 @@ PlanIntake::PlanIntake(const RankConfig& config, int64_t pages, const RankLinks&
       links_(links),
       slots_(slots),
       source_(config, links),
-      pages_(config.page_size, pages, config.context_share()),
+      pages_(config.page_size, pages, config.context_share(), config.page_share()),
       order_(config.loops()),
       thread_([this] { Loop(); }) {}
 

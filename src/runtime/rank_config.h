@@ -8,6 +8,7 @@
 #include "plan/expert_share.h"
 #include "plan/ids.h"
 #include "plan/layer_split.h"
+#include "plan/page_share.h"
 #include "plan/tensor_share.h"
 #include "plan/token_split.h"
 #include "spec/mesh.h"
@@ -54,6 +55,7 @@ struct RankConfig {
   spec::Mesh mesh;
   int32_t rank = 0;  // of the mesh
   plan::TokenSplit token_split = plan::TokenSplit::kInterleave;
+  plan::KvPlacement kv_placement = plan::KvPlacement::kReplicated;
   std::vector<plan::LayerRange> ranges;  // one for every loop; all ranks have as many
 
   int32_t page_size = 64;
@@ -74,6 +76,12 @@ struct RankConfig {
   plan::ExpertShare expert_share() const { return plan::ExpertShareOf(mesh, rank); }
   plan::TensorShare tensor_share() const { return {mesh.tp_rank_of(rank), mesh.tp}; }
   plan::ContextShare context_share() const { return {mesh.cp_rank_of(rank), mesh.cp, token_split}; }
+  // Of a cache that the context-parallel ranks divide, or of a whole one.
+  plan::PageShare page_share() const {
+    if (kv_placement == plan::KvPlacement::kReplicated) return {};
+    return {mesh.cp_rank_of(rank), mesh.cp};
+  }
+  bool shares_cache() const { return page_share().size > 1; }
   // Of a plan of max_rows, those that the rank itself computes.
   int64_t max_own_rows() const { return plan::MostRowsOfRank(max_rows, token_split, mesh.cp); }
   // How often a plan passes through the rank. A stage that is alone computes its ranges in one go.

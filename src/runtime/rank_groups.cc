@@ -33,6 +33,18 @@ std::unique_ptr<comm::RankGroup> GroupOf(const std::vector<int>& lanes, const Ra
   return comm::CreateLinkGroup(std::move(peers), rank, tag);
 }
 
+// Blocks of so many elements that make up x, dense.
+std::vector<std::span<std::byte>> Blocks(const tensor::View& x, std::span<const int64_t> counts) {
+  std::vector<std::span<std::byte>> blocks;
+  auto* next = static_cast<std::byte*>(x.raw());
+  for (const int64_t count : counts) {
+    const auto bytes = static_cast<size_t>(count * tensor::SizeOf(x.dtype()));
+    blocks.emplace_back(next, bytes);
+    next += bytes;
+  }
+  return blocks;
+}
+
 }  // namespace
 
 RankGroups::RankGroups(const RankConfig& config, const RankLinks& links)
@@ -65,6 +77,15 @@ void RankGroups::StartGather(const tensor::View& x, std::span<const int64_t> cou
     sizes.push_back(static_cast<size_t>(count * tensor::SizeOf(x.dtype())));
   gathers_.push_back(context_group_->AllGather(
       {static_cast<std::byte*>(x.raw()), static_cast<size_t>(x.bytes())}, sizes));
+}
+
+void RankGroups::StartExchange(const tensor::View& x, std::span<const int64_t> outgoing,
+                               const tensor::View& y, std::span<const int64_t> incoming) {
+  if (context_group_ == nullptr || !status_.ok()) return;
+  const std::vector<std::span<std::byte>> from = Blocks(x, outgoing);
+  const std::vector<std::span<std::byte>> to = Blocks(y, incoming);
+  const std::vector<std::span<const std::byte>> sent(from.begin(), from.end());
+  gathers_.push_back(context_group_->AllToAll(sent, to));
 }
 
 void RankGroups::FinishGathers() {

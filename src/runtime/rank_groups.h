@@ -33,6 +33,8 @@ class RankGroups : public model::StageRanks {
 
   void SumOverTensorRanks(const tensor::View& x) override;
   void StartGather(const tensor::View& x, std::span<const int64_t> counts) override;
+  void StartExchange(const tensor::View& x, std::span<const int64_t> outgoing,
+                     const tensor::View& y, std::span<const int64_t> incoming) override;
   void FinishGathers() override;
   void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
                            std::span<const std::span<std::byte>> incoming) override;

@@ -29,7 +29,7 @@ ops::WorkspaceShape WorkspaceShapeOf(const spec::ModelSpec& model, const RankCon
   const int64_t query_size = int64_t{model.attention.heads} * model.attention.head_dim;
   const int64_t shared_size = int64_t{model.moe.shared_experts} * model.moe.intermediate_size;
   ops::WorkspaceShape shape = {
-      .rows = config.max_own_rows(),
+      .rows = config.shares_cache() ? config.max_rows : config.max_own_rows(),
       .logit_rows = std::min(config.max_rows, Sampler::kBlockRows),
       .vocab_size = vocab_size,
       .heads = model.attention.heads,
@@ -98,10 +98,14 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(stage->whole_model_, config.mesh));
+  if (config.shares_cache() && stage->whole_model_.indexer)
+    return base::Unimplemented(
+        "--kv-placement sharded is not built for models with an indexer: use replicated");
   stage->share_ = plan::ShareOf(stage->whole_model_, config.mesh.tp);
   const spec::ModelSpec& model = stage->share_;
-  const model::StagePart part = {config.ranges, config.first(), config.last(),
-                                 config.tensor_share(), config.expert_share()};
+  const model::StagePart part = {config.ranges,         config.first(),
+                                 config.last(),         config.tensor_share(),
+                                 config.expert_share(), config.shares_cache()};
   const auto missing = ops::MissingOps(backend.ops(), model::NeededOps(model, part));
   if (!missing.empty())
     return base::Unimplemented("the backend '{}' lacks ops that {} needs: {}", backend.name(),
@@ -116,7 +120,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
   model::WeightLoader loader(*weights, backend, *stage->queue_,
                              {.compute = config.compute,
-                              .one_form = stage->deterministic(),
+                              // Parts of the cache are merged in the space of the latents.
+                              .one_form = stage->deterministic() || config.shares_cache(),
                               .kept_first = config.mesh.cp > 1,
                               .share = config.tensor_share(),
                               .experts = config.expert_share()});
@@ -126,9 +131,32 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   return stage;
 }
 
+base::Status Stage::TakeTables() {
+  const int64_t rows = config_.max_own_rows();
+  const int64_t pages_per_sequence =
+      PageTableColumns(kv::PagesFor(config_.max_context, config_.page_size));
+  LONGSPAN_ASSIGN_OR_RETURN(
+      device_tables_, DeviceTables::Create(backend_, {.rows = rows,
+                                                      .slices = config_.max_slices,
+                                                      .pages_per_sequence = pages_per_sequence}));
+  if (config_.mesh.cp > 1) {
+    const int64_t all_slices = config_.shares_cache() ? config_.max_slices * config_.mesh.cp : 0;
+    LONGSPAN_ASSIGN_OR_RETURN(
+        gather_tables_, GatherTables::Create(backend_, {.own_rows = rows,
+                                                        .all_rows = config_.max_rows,
+                                                        .all_slices = all_slices,
+                                                        .pages_per_sequence = pages_per_sequence}));
+  }
+  const int64_t rope_bytes =
+      rows * model_->inverse_frequencies().size(0) * tensor::SizeOf(DType::kF32);
+  LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
+  LONGSPAN_ASSIGN_OR_RETURN(sines_, backend_.Allocate(rope_bytes));
+  LONGSPAN_ASSIGN_OR_RETURN(embedding_rows_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
+  return base::OkStatus();
+}
+
 base::Status Stage::TakeMemory() {
   const int64_t rows = config_.max_own_rows();
-  const int64_t gathered_rows = config_.mesh.cp > 1 ? config_.max_rows : 0;
   const spec::ModelSpec& model = share_;
   const Sampler::Shape sampler = {.vocab_size = whole_model_.vocab_size,
                                   .hidden_size = model.hidden_size,
@@ -137,22 +165,12 @@ base::Status Stage::TakeMemory() {
       residual_slots_,
       ResidualSlots::Create(backend_, ResidualBuffers(config_.stages()), rows, model.hidden_size,
                             config_.compute, IsStaged(links_.previous) || IsStaged(links_.next)));
-  LONGSPAN_ASSIGN_OR_RETURN(
-      device_tables_,
-      DeviceTables::Create(backend_, {.rows = rows,
-                                      .gathered_rows = gathered_rows,
-                                      .slices = config_.max_slices,
-                                      .pages_per_sequence = PageTableColumns(
-                                          kv::PagesFor(config_.max_context, config_.page_size))}));
-  const int64_t rope_bytes =
-      rows * model_->inverse_frequencies().size(0) * tensor::SizeOf(DType::kF32);
-  LONGSPAN_ASSIGN_OR_RETURN(cosines_, backend_.Allocate(rope_bytes));
-  LONGSPAN_ASSIGN_OR_RETURN(sines_, backend_.Allocate(rope_bytes));
-  LONGSPAN_ASSIGN_OR_RETURN(embedding_rows_, backend_.Allocate(rows * tensor::SizeOf(DType::kI32)));
+  LONGSPAN_RETURN_IF_ERROR(TakeTables());
 
   const int64_t blocks = std::max(
       model_->ScratchBytes({.rows = rows,
-                            .gathered_rows = gathered_rows,
+                            .gathered_rows = config_.mesh.cp > 1 ? config_.max_rows : 0,
+                            .sharing_ranks = config_.shares_cache() ? config_.mesh.cp : 0,
                             .compute = config_.compute,
                             .cache = config_.kv_cache}),
       config_.last() ? Sampler::ScratchBytes(config_.max_rows, sampler, config_.compute) : 0);
@@ -164,11 +182,17 @@ base::Status Stage::TakeMemory() {
   context_.emplace(tensor::ExecutionContext{*queue_, workspace_, deterministic()});
   if (config_.last()) sampler_.emplace(backend_, *model_, sampler, groups_);
 
-  ready_.workspace_bytes = bytes + device_tables_->bytes() + 2 * rope_bytes +
+  ready_.workspace_bytes = bytes + device_tables_->bytes() +
+                           (gather_tables_ ? gather_tables_->bytes() : 0) + cosines_.bytes() +
+                           sines_.bytes() +
                            ResidualBuffers(config_.stages()) * rows * model.hidden_size *
                                tensor::SizeOf(config_.compute);
+  // Of a divided cache a rank has its share of every page's bytes.
+  const int64_t sharers = config_.page_share().size;
   ready_.kv_bytes_per_page =
-      KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache);
+      (KvCache::BytesPerPage(model, config_.ranges, config_.page_size, config_.kv_cache) + sharers -
+       1) /
+      sharers;
   ready_.available_bytes = backend_.AvailableBytes();
   // A device's memory is taken when it is asked for; a host's when it is written to.
   if (!backend_.is_on_host()) ready_.available_bytes += ready_.workspace_bytes;
@@ -177,9 +201,11 @@ base::Status Stage::TakeMemory() {
 
 base::Status Stage::AllocateKv(int64_t pages) {
   LONGSPAN_ASSIGN_OR_RETURN(
-      kv_cache_, KvCache::Allocate(
-                     backend_, share_, config_.ranges,
-                     {.pages = pages, .page_size = config_.page_size, .dtype = config_.kv_cache}));
+      kv_cache_,
+      KvCache::Allocate(backend_, share_, config_.ranges,
+                        {.pages = std::max<int64_t>(1, config_.page_share().CountOf(pages)),
+                         .page_size = config_.page_size,
+                         .dtype = config_.kv_cache}));
   if (config_.synthetic_kv) return kv_cache_->FillSynthetic(backend_, *queue_);
   return base::OkStatus();
 }
@@ -249,11 +275,13 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
                  .amplitude = model_->rope_amplitude(),
                  .cosines = cosines,
                  .sines = sines});
-  return model::Step{
-      *context_,      backend_.ops(),
-      groups_,        device,
-      cosines,        sines,
-      tables.extents, device_tables_->Gathered(tables, config_.context_share().rank)};
+  model::GatheredRows gathered;
+  if (gather_tables_) {
+    LONGSPAN_ASSIGN_OR_RETURN(
+        gathered, gather_tables_->Upload(*queue_, tables, config_.context_share().rank));
+  }
+  return model::Step{*context_, backend_.ops(), groups_,        device,
+                     cosines,   sines,          tables.extents, gathered};
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {

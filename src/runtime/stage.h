@@ -15,6 +15,7 @@
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
 #include "runtime/beat.h"
+#include "runtime/gather_tables.h"
 #include "runtime/kv_cache.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_groups.h"
@@ -88,6 +89,7 @@ class Stage {
 
   bool deterministic() const { return config_.deterministic || backend_.always_deterministic(); }
   base::Status TakeMemory();
+  base::Status TakeTables();
   // As StepTimer::Kernels, for what may wait for other ranks of the stage in between.
   template <typename Function>
   base::Status KernelsAndWaits(StepTimer& timer, const Function& function) {
@@ -125,6 +127,7 @@ class Stage {
   tensor::Workspace workspace_;
   std::unique_ptr<ResidualSlots> residual_slots_;
   std::optional<DeviceTables> device_tables_;
+  std::optional<GatherTables> gather_tables_;  // of several context-parallel ranks
   std::optional<KvCache> kv_cache_;
   tensor::Buffer embedding_rows_;
   tensor::Buffer cosines_;

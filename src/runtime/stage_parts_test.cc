@@ -83,6 +83,33 @@ TEST(SequencePagesTest, ContextRanksHaveRowsOfTheirOwn) {
   }
 }
 
+// The even pages are the first rank's.
+TEST(SequencePagesTest, RanksThatDivideTheCacheKeepTheirPages) {
+  const plan::StepPlan plan = {.started = {StartOf(1)}, .slices = {SliceOf(1, 0, 10, {7, 2, 4})}};
+  SequencePages first(4, 16, {.rank = 0, .size = 2}, {.rank = 0, .size = 2});
+  SequencePages second(4, 16, {.rank = 1, .size = 2}, {.rank = 1, .size = 2});
+  const auto a = first.Apply(plan);
+  const auto b = second.Apply(plan);
+  ASSERT_TRUE(a.ok() && b.ok());
+  ASSERT_TRUE(a->sharded && b->sharded);
+  // Of positions 0, 2 ... 8 the two in page 7 go to the second rank.
+  EXPECT_THAT(a->sharded->outgoing, ElementsAre(3, 2));
+  EXPECT_THAT(a->sharded->owner_places, ElementsAre(3, 4, 0, 1, 2));
+  EXPECT_THAT(b->sharded->outgoing, ElementsAre(3, 2));
+  // Page 2 is its own page 1, page 4 its page 2; page 7 is page 3 of the second rank.
+  EXPECT_THAT(a->sharded->incoming, ElementsAre(3, 3));
+  EXPECT_THAT(a->sharded->incoming_slots, ElementsAre(4, 6, 8, 5, 7, 9));
+  EXPECT_THAT(b->sharded->incoming, ElementsAre(2, 2));
+  EXPECT_THAT(b->sharded->incoming_slots, ElementsAre(12, 14, 13, 15));
+  // What every row sees of either's pages, but for the last one of it.
+  EXPECT_THAT(a->sharded->all.positions, ElementsAre(-1, -1, 0, 2, 4, -1, -1, 1, 3, 5));
+  EXPECT_THAT(b->sharded->all.positions, ElementsAre(0, 2, 3, 3, 3, 1, 3, 3, 3, 3));
+  EXPECT_THAT(a->sharded->all.slice_row_begin, ElementsAre(0, 5, 10));
+  EXPECT_EQ(a->sharded->all.max_kv_length, 6);
+  EXPECT_THAT(std::span(a->sharded->all.page_table).first(2), ElementsAre(1, 2));
+  EXPECT_EQ(b->sharded->all.page_table[b->sharded->all.max_pages], 3);
+}
+
 TEST(SequencePagesTest, ThePageTablesOfConsecutiveDecodesHaveFewShapes) {
   int shapes = 0;
   int64_t last = 0;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 
 namespace longspan::runtime {
 namespace {
@@ -64,12 +63,18 @@ base::Result<HostTables> SequencePages::Apply(const plan::StepPlan& plan) {
   HostTables tables = TablesOf(plan, rows[static_cast<size_t>(share_.rank)]);
   LONGSPAN_ASSIGN_OR_RETURN(tables.listed, ListedRows(plan, rows));
   if (share_.size == 1) return tables;
-  const std::vector<int64_t> slots = SlotsOf(plan);
-  for (const auto& of_rank : rows) {
+  for (const auto& of_rank : rows)
     tables.gathered_counts.push_back(static_cast<int64_t>(of_rank.size()));
+  if (page_share_.size > 1) {
+    std::vector<const kv::PageTable*> pages;
+    for (const plan::Slice& slice : plan.slices) pages.push_back(&tables_.at(slice.sequence));
+    tables.sharded = BuildShardedTables(plan, rows, pages, page_size_, page_share_);
+    return tables;
+  }
+  const std::vector<int64_t> slots = SlotsOf(plan);
+  for (const auto& of_rank : rows)
     for (const int32_t row : of_rank)
       tables.gathered_slots.push_back(slots[static_cast<size_t>(row)]);
-  }
   return tables;
 }
 
@@ -97,7 +102,6 @@ HostTables SequencePages::TablesOf(const plan::StepPlan& plan,
   tables.positions.reserve(rows.size());
   tables.slots.reserve(rows.size());
   tables.tokens.reserve(rows.size());
-  tables.slice_row_begin.push_back(0);
   std::vector<const kv::PageTable*> page_tables;
   auto row = rows.begin();
   int64_t first_row = 0;  // of the slice in the plan
@@ -152,30 +156,23 @@ base::Result<DeviceTables> DeviceTables::Create(const ops::Backend& backend, con
   LONGSPAN_ASSIGN_OR_RETURN(
       tables.page_table_,
       backend.Allocate(limits.slices * limits.pages_per_sequence * tensor::SizeOf(DType::kI32)));
-  if (limits.gathered_rows > 0) {
-    LONGSPAN_ASSIGN_OR_RETURN(tables.gathered_slots_,
-                              backend.Allocate(limits.gathered_rows * tensor::SizeOf(DType::kI64)));
-    LONGSPAN_ASSIGN_OR_RETURN(tables.places_,
-                              backend.Allocate(limits.rows * tensor::SizeOf(DType::kI64)));
-  }
   return tables;
 }
 
-base::Result<ops::StepTables> DeviceTables::Upload(tensor::Queue& queue, const HostTables& tables) {
+base::Result<ops::StepTables> DeviceTables::Upload(tensor::Queue& queue, const RowTables& tables) {
   if (tables.rows > limits_.rows || tables.slices > limits_.slices ||
       tables.max_pages > limits_.pages_per_sequence)
     return base::DataLoss(
         "a plan of {} rows, {} slices and {} pages is above the limits {}, {} and {}", tables.rows,
         tables.slices, tables.max_pages, limits_.rows, limits_.slices, limits_.pages_per_sequence);
   const auto positions = positions_.AsView(DType::kI32, {tables.rows});
-  const auto slots = slots_.AsView(DType::kI64, {tables.rows});
+  const auto slots = slots_.AsView(DType::kI64, {static_cast<int64_t>(tables.slots.size())});
   const auto slice_row_begin = slice_row_begin_.AsView(DType::kI32, {tables.slices + 1});
   const auto page_table = page_table_.AsView(DType::kI32, {tables.slices, tables.max_pages});
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.positions, positions));
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.slots, slots));
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.slice_row_begin, slice_row_begin));
   LONGSPAN_RETURN_IF_ERROR(UploadVector(*backend_, queue, tables.page_table, page_table));
-  if (!tables.gathered_counts.empty()) LONGSPAN_RETURN_IF_ERROR(UploadGathered(queue, tables));
   return ops::StepTables{.rows = tables.rows,
                          .slices = tables.slices,
                          .max_kv_length = tables.max_kv_length,
@@ -185,30 +182,8 @@ base::Result<ops::StepTables> DeviceTables::Upload(tensor::Queue& queue, const H
                          .page_table = page_table};
 }
 
-base::Status DeviceTables::UploadGathered(tensor::Queue& queue, const HostTables& tables) {
-  const auto count = static_cast<int64_t>(tables.gathered_slots.size());
-  if (count > limits_.gathered_rows)
-    return base::DataLoss("a plan of {} rows is above the limit {}", count, limits_.gathered_rows);
-  std::vector<int64_t> places(static_cast<size_t>(tables.rows));
-  std::iota(places.begin(), places.end(), int64_t{0});
-  LONGSPAN_RETURN_IF_ERROR(
-      UploadVector(*backend_, queue, places, places_.AsView(DType::kI64, {tables.rows})));
-  return UploadVector(*backend_, queue, tables.gathered_slots,
-                      gathered_slots_.AsView(DType::kI64, {count}));
-}
-
-model::GatheredRows DeviceTables::Gathered(const HostTables& tables, int rank) const {
-  if (tables.gathered_counts.empty()) return {};
-  const auto count = static_cast<int64_t>(tables.gathered_slots.size());
-  return {.rank = rank,
-          .counts = tables.gathered_counts,
-          .slots = gathered_slots_.AsView(DType::kI64, {count}),
-          .own_places = places_.AsView(DType::kI64, {tables.rows})};
-}
-
 int64_t DeviceTables::bytes() const {
-  return positions_.bytes() + slots_.bytes() + slice_row_begin_.bytes() + page_table_.bytes() +
-         gathered_slots_.bytes() + places_.bytes();
+  return positions_.bytes() + slots_.bytes() + slice_row_begin_.bytes() + page_table_.bytes();
 }
 
 }  // namespace longspan::runtime

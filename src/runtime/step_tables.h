@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "ops/step_tables.h"
 #include "plan/step_plan.h"
 #include "plan/token_split.h"
+#include "runtime/sharded_tables.h"
 #include "tensor/tensor.h"
 
 namespace longspan::runtime {
@@ -28,32 +30,27 @@ struct ListedRow {
 
 // The tables of one step in host memory, laid out as in ops/step_tables.h: of the rows that a
 // context-parallel rank has of it, and of the slices that these are of.
-struct HostTables {
-  int64_t rows = 0;
-  int64_t slices = 0;
-  int64_t max_pages = 0;  // columns of page_table
-  int64_t max_kv_length = 0;
-  std::vector<int32_t> positions;
-  std::vector<int64_t> slots;
-  std::vector<int32_t> slice_row_begin;
-  std::vector<int32_t> page_table;
+struct HostTables : RowTables {
   // What follows stays on the host.
   std::vector<model::SliceExtent> extents;  // of the slices
   std::vector<plan::TokenSource> tokens;    // of the rows
   std::vector<ListedRow> listed;            // the plan's logits rows
-  // Of several context-parallel ranks: how many rows each has; and on the device, where the rows of
-  // the first are cached, those of the second, and so on.
+  // Of several context-parallel ranks: how many rows each has; and where every one has the whole
+  // cache, on the device, where the rows of the first are cached, those of the second, and so on;
+  // or what there is to know where they divide it.
   std::vector<int64_t> gathered_counts;
   std::vector<int64_t> gathered_slots;
+  std::optional<ShardedTables> sharded;
 };
 
 // What a rank knows of its sequences: their pages, and no more. Applies plans in order; holds no
 // device memory, so that tables can be built while earlier plans still compute.
 class SequencePages {
  public:
-  // `share`: whose rows of a plan the tables are of.
-  SequencePages(int page_size, int64_t pages, const plan::ContextShare& share = {})
-      : page_size_(page_size), pages_(pages), share_(share) {}
+  // `share`: whose rows of a plan the tables are of; `page_share`: which pages it has.
+  SequencePages(int page_size, int64_t pages, const plan::ContextShare& share = {},
+                const plan::PageShare& page_share = {})
+      : page_size_(page_size), pages_(pages), share_(share), page_share_(page_share) {}
 
   // Forgets, starts, appends as the plan says, and builds its tables. DataLoss for what no leader
   // sends: an unknown sequence, a page outside the cache, a position without a page, logits of no
@@ -73,6 +70,7 @@ class SequencePages {
   int page_size_;
   int64_t pages_;
   plan::ContextShare share_;
+  plan::PageShare page_share_;
   std::unordered_map<plan::SequenceId, kv::PageTable> tables_;
 };
 
@@ -81,16 +79,13 @@ class DeviceTables {
  public:
   struct Limits {
     int64_t rows = 0;
-    int64_t gathered_rows = 0;  // of all context-parallel ranks; 0 where there is one
     int64_t slices = 0;
     int64_t pages_per_sequence = 0;
   };
   static base::Result<DeviceTables> Create(const ops::Backend& backend, const Limits& limits);
 
   // Views that are valid until the next Upload.
-  base::Result<ops::StepTables> Upload(tensor::Queue& queue, const HostTables& tables);
-  // Of the tables that were uploaded last, and valid like them; of `rank`, one of several.
-  model::GatheredRows Gathered(const HostTables& tables, int rank) const;
+  base::Result<ops::StepTables> Upload(tensor::Queue& queue, const RowTables& tables);
 
   int64_t bytes() const;
 
@@ -98,16 +93,12 @@ class DeviceTables {
   DeviceTables(const ops::Backend& backend, const Limits& limits)
       : backend_(&backend), limits_(limits) {}
 
-  base::Status UploadGathered(tensor::Queue& queue, const HostTables& tables);
-
   const ops::Backend* backend_;
   Limits limits_;
   tensor::Buffer positions_;
   tensor::Buffer slots_;
   tensor::Buffer slice_row_begin_;
   tensor::Buffer page_table_;
-  tensor::Buffer gathered_slots_;
-  tensor::Buffer places_;
 };
 
 }  // namespace longspan::runtime

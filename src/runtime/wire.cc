@@ -60,6 +60,7 @@ Frame EncodeConfigure(const RankConfig& config) {
     writer.Write<int32_t>(size);
   writer.Write(config.rank);
   writer.Write(config.token_split);
+  writer.Write(config.kv_placement);
   writer.WriteVector<plan::LayerRange>(config.ranges);
   writer.Write(config.page_size);
   writer.Write(config.max_rows);
@@ -93,6 +94,7 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
     *size = reader.Read<int32_t>();
   config.rank = reader.Read<int32_t>();
   config.token_split = reader.Read<plan::TokenSplit>();
+  config.kv_placement = reader.Read<plan::KvPlacement>();
   config.ranges = reader.ReadVector<plan::LayerRange>();
   config.page_size = reader.Read<int32_t>();
   config.max_rows = reader.Read<int64_t>();
@@ -104,7 +106,8 @@ base::Result<RankConfig> DecodeConfigure(std::span<const std::byte> frame) {
   LONGSPAN_RETURN_IF_ERROR(reader.Finish());
   const bool sane = config.load_format <= LoadFormat::kDummy && ValidDType(config.compute) &&
                     ValidDType(config.kv_cache) && config.threads > 0 && ValidPlace(config) &&
-                    config.token_split <= plan::TokenSplit::kZigzag && !config.ranges.empty() &&
+                    config.token_split <= plan::TokenSplit::kZigzag &&
+                    config.kv_placement <= plan::KvPlacement::kSharded && !config.ranges.empty() &&
                     config.page_size > 0 && config.max_rows > 0 && config.max_slices > 0 &&
                     config.max_context > 0 && config.beat_every_ms > 0 &&
                     config.peer_timeout_ms > 0 && config.watchdog_timeout_ms > 0;

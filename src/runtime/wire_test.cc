@@ -73,8 +73,10 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
                           .threads = 3,
                           .cores = {1, 2},
                           .synthetic_kv = true,
-                          .mesh = {.pp = 2, .tp = 2},
+                          .mesh = {.pp = 2, .cp = 2, .tp = 2},
                           .rank = 3,
+                          .token_split = plan::TokenSplit::kZigzag,
+                          .kv_placement = plan::KvPlacement::kSharded,
                           .ranges = {{2, 4}},
                           .max_rows = 10,
                           .max_slices = 4,
@@ -84,6 +86,8 @@ TEST(WireTest, ConfigurationsComeBackAsTheyWere) {
   EXPECT_EQ(back.cores, config.cores);
   EXPECT_EQ(back.ranges, config.ranges);
   EXPECT_EQ(back.max_context, 99);
+  EXPECT_EQ(back.context_share(), config.context_share());
+  EXPECT_EQ(back.kv_placement, plan::KvPlacement::kSharded);
   EXPECT_TRUE(back.synthetic_kv);
   EXPECT_FALSE(back.deterministic);
 }

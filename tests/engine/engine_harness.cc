@@ -89,6 +89,7 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.mesh.ep = layout.expert_ranks;
   flags.mesh.cp = layout.context_ranks;
   flags.cp_strategy = layout.token_split;
+  flags.kv_placement = layout.kv_placement;
   flags.gpu_id_step = 0;  // one GPU is enough for tests
   flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;

@@ -24,6 +24,7 @@ struct Layout {
   int expert_ranks = 1;
   int context_ranks = 1;
   std::string token_split = "interleave";
+  std::string kv_placement = "replicated";
   int64_t chunk_tokens = 512;
   int threads = 1;
   int page_size = 64;

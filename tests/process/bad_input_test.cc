@@ -102,10 +102,11 @@ TEST(BadFlagsTest, UnknownCommandsAndMissingArguments) {
 }
 
 TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
-  const std::vector<std::vector<std::string>> flags = {
-      {"--backend", "emulated"},       {"--kv-cache-dtype", "fp8"},
-      {"--kv-placement", "sharded"},   {"--chunk-policy", "planned"},
-      {"--chunk-policy", "quadratic"}, {"--enable-dynamic-chunking"}};
+  const std::vector<std::vector<std::string>> flags = {{"--backend", "emulated"},
+                                                       {"--kv-cache-dtype", "fp8"},
+                                                       {"--chunk-policy", "planned"},
+                                                       {"--chunk-policy", "quadratic"},
+                                                       {"--enable-dynamic-chunking"}};
   for (const auto& more : flags)
     EXPECT_THAT(Refusal(Prompt(more), 2),
                 AnyOf(HasSubstr("not built yet"), HasSubstr("is built yet")));

@@ -66,6 +66,9 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
     tile.values = PagedRowsOf(args.value_cache, tables, place.slice, kv_head);
     scratch.Divide(memory, thread, tile);
     kernel(tile);
+    if (!args.log_sums.empty())
+      WriteLogSums(tile, args.out, args.log_sums.row<float>(place.row) + kv_head * tile.group,
+                   args.log_sums.stride(0));
   });
 }
 

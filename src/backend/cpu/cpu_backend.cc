@@ -26,6 +26,7 @@ constexpr ops::OpTable kOps = {
     .cache_write = CacheWrite,
     .attention = Attention,
     .latent_attention = LatentAttention,
+    .merge_attention = MergeAttention,
     .expanded_latent_attention = ExpandedLatentAttention,
     .index_select = IndexSelect,
     .silu_mul = SiluMul,

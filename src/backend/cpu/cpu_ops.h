@@ -28,6 +28,7 @@ void Rope(tensor::ExecutionContext& context, const ops::RopeArgs& args);
 void CacheWrite(tensor::ExecutionContext& context, const ops::CacheWriteArgs& args);
 void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args);
 void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttentionArgs& args);
+void MergeAttention(tensor::ExecutionContext& context, const ops::MergeAttentionArgs& args);
 void ExpandedLatentAttention(tensor::ExecutionContext& context,
                              const ops::ExpandedLatentAttentionArgs& args);
 void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args);

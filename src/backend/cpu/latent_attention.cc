@@ -98,6 +98,9 @@ void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttenti
     tile.values = tile.keys;
     scratch.Divide(memory, thread, tile);
     kernel(tile);
+    if (!args.log_sums.empty())
+      WriteLogSums(tile, args.out, args.log_sums.row<float>(place.row) + head,
+                   args.log_sums.stride(0));
   });
 }
 

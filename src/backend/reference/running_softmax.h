@@ -45,8 +45,13 @@ class RunningSoftmax {
   }
 
   void Write(float* out) const {
-    for (int64_t d = 0; d < dim_; ++d) out[d] = static_cast<float>(sums_[d] / weights_);
+    // Of no rows it is 0.
+    const double weights = weights_ > 0 ? weights_ : 1;
+    for (int64_t d = 0; d < dim_; ++d) out[d] = static_cast<float>(sums_[d] / weights);
   }
+
+  // log(sum of exp(score)); -infinity of no rows.
+  float LogSum() const { return static_cast<float>(largest_ + std::log(weights_)); }
 
  private:
   double* sums_;
