@@ -1,7 +1,6 @@
 // Ranks that divide the experts: what they have, and that their sums do not depend on company.
 #include <gtest/gtest.h>
 
-#include "tests/engine/golden.h"
 #include "tests/engine/same_bits.h"
 
 namespace longspan::testing {
@@ -33,20 +32,6 @@ TEST(ExpertParallelTest, ARowsBitsDoNotDependOnTheChunking) {
     layout.chunk_tokens = 7;
     ExpectSameBits(Score(*Start(ModelFolder(c.model), layout), ids, positions), want,
                    layout.ToString());
-  }
-}
-
-// Eight ranks: two stages of two by two, which divide the experts over all of their ranks.
-TEST(ExpertParallelTest, EightRanksGiveTheGoldenLogits) {
-  constexpr const char* kModel = "rand-deepseek-v32";
-  const auto engine = Start(
-      ModelFolder(kModel),
-      {.stages = 2, .tensor_ranks = 2, .expert_ranks = 4, .context_ranks = 2, .chunk_tokens = 40});
-  for (const GoldenCase& golden : ReadGolden(kModel)) {
-    if (golden.ids.size() > 120) continue;
-    const Deviation deviation = Compare(Score(*engine, golden.ids, golden.positions), golden);
-    EXPECT_LE(deviation.largest, 1e-4) << golden.name;
-    EXPECT_LE(deviation.hidden, 1e-4) << golden.name;
   }
 }
 
