@@ -231,7 +231,7 @@ base::Status CheckPipelineFlags(const PipelineFlags& flags) {
     return base::InvalidArgument("bench pipeline runs one thread per rank: leave --threads out");
   if (flags.engine.mesh.ranks() < 2)
     return base::InvalidArgument(
-        "bench pipeline compares several ranks with one: give --pp-size or --tp-size 2 or more");
+        "bench pipeline compares several ranks with one: give --pp-size, --cp-size or --tp-size");
   return CheckEngineFlags(flags.engine);
 }
 

@@ -48,16 +48,17 @@ base::Status CheckWeightsFit(const EngineFlags& flags, const EngineSetup& setup)
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(setup.backend));
   // Of a GPU's memory its rank knows.
   if (!backend->is_on_host()) return base::OkStatus();
-  const int64_t needed = model::Parameters(setup.model) * tensor::SizeOf(setup.compute) *
-                         StagesHere(flags).count() / flags.mesh.pp;
+  const int64_t needed = model::ParametersOfRanks(setup.model, flags.mesh) *
+                         tensor::SizeOf(setup.compute) * StagesHere(flags).count() / flags.mesh.pp;
   const int64_t available = backend->AvailableBytes();
   constexpr double kGib = 1 << 30;
   if (needed > available)
     return base::ResourceExhausted(
         "the weights need {:.1f} GiB as {} and {:.1f} GiB of memory are free: free some, or take a "
-        "smaller model",
+        "smaller model{}",
         static_cast<double>(needed) / kGib, tensor::DTypeName(setup.compute),
-        static_cast<double>(available) / kGib);
+        static_cast<double>(available) / kGib,
+        flags.mesh.cp > 1 ? " or --cp-size (each of these ranks holds them all)" : "");
   return base::OkStatus();
 }
 

@@ -9,16 +9,13 @@
 
 #include "base/check.h"
 #include "comm/rank_sum.h"
+#include "plan/exchange_volume.h"
 
 namespace longspan::comm {
 namespace {
 
 using Bytes = RankGroup::Bytes;
 using ConstBytes = RankGroup::ConstBytes;
-
-// Up to this size an AllReduce sends everything to everyone, in one step: the time of a step is
-// more than what halving the bytes saves.
-constexpr size_t kSmallSum = 32 << 10;
 
 constexpr int kTagShift = 48;
 
@@ -130,7 +127,7 @@ class LinkGroup : public RankGroup {
   Collective AllReduce(const tensor::View& x) override {
     const uint64_t number = next_number_;
     next_number_ += 2;
-    if (x.bytes() <= static_cast<int64_t>(kSmallSum)) return SmallAllReduce(number, x);
+    if (x.bytes() <= plan::kOneStepSumBytes) return SmallAllReduce(number, x);
     const std::vector<int64_t> counts = EvenCounts(x.elements());
     const std::shared_ptr<Sum> sum = PostReduce(number, x, counts);
     return Collective([this, number, x, counts, sum] {

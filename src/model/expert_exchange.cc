@@ -153,7 +153,9 @@ void ExpertExchange::Send(const ExpertChoices& choices) {
 
 void ExpertExchange::Receive() {
   if (!step_.ranks.AwaitExperts()) {
-    // The records of others are whatever the memory held.
+    // The records of others are whatever the memory held: none have come.
+    std::fill(received_.begin(), received_.end(), Announcement());
+    received_[rank()] = sent_[rank()];
     rows_ = rows_.Rows(0, sent_[rank()].rows);
     choices_ = {.experts = choices_.experts.Rows(0, sent_[rank()].rows),
                 .weights = choices_.weights.Rows(0, sent_[rank()].rows),

@@ -92,6 +92,19 @@ TEST(ParametersTest, CountsEveryMatrix) {
             6 * (32 * 8 + 8 * 3 * 32 * 16 - 3 * 32 * 48));
 }
 
+TEST(ParametersTest, RanksThatDivideTokensHoldAllButDividedExperts) {
+  const auto moe =
+      Read("Qwen3MoeForCausalLM",
+           R"("num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16)")
+          .value();
+  const int64_t experts = int64_t{6} * 8 * (32 + 3 * 32 * 16);
+  const int64_t others = Parameters(moe) - experts;
+  EXPECT_EQ(ParametersOfRanks(moe, {.pp = 2, .tp = 2, .ep = 2}), Parameters(moe));
+  EXPECT_EQ(ParametersOfRanks(moe, {.cp = 4}), 4 * Parameters(moe));
+  EXPECT_EQ(ParametersOfRanks(moe, {.cp = 4, .ep = 2}), 4 * others + 2 * experts);
+  EXPECT_EQ(ParametersOfRanks(moe, {.cp = 2, .tp = 2, .ep = 4}), 2 * others + experts);
+}
+
 TEST(RopeFrequenciesTest, FallGeometrically) {
   const auto frequencies = RopeInverseFrequencies({.theta = 10000}, 64);
   ASSERT_EQ(frequencies.size(), 32u);

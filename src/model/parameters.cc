@@ -1,5 +1,7 @@
 #include "model/parameters.h"
 
+#include <algorithm>
+
 namespace longspan::model {
 namespace {
 
@@ -44,6 +46,14 @@ int64_t Parameters(const spec::ModelSpec& model, const StagePart& part) {
 
 int64_t Parameters(const spec::ModelSpec& model) {
   return Parameters(model, {.ranges = {{0, model.layers()}}});
+}
+
+int64_t ParametersOfRanks(const spec::ModelSpec& model, const spec::Mesh& mesh) {
+  spec::ModelSpec without_experts = model;
+  without_experts.moe.experts = 0;
+  const int64_t shared = Parameters(without_experts);
+  const int64_t experts = Parameters(model) - shared;
+  return shared * mesh.cp + experts * mesh.stage_ranks() / std::max(mesh.tp, mesh.ep);
 }
 
 }  // namespace longspan::model

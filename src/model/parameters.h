@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "model/stage_model.h"
+#include "spec/mesh.h"
 #include "spec/model.h"
 
 namespace longspan::model {
@@ -12,7 +13,12 @@ namespace longspan::model {
 // embedding counts twice, since the embedding and the head hold a copy each.
 int64_t Parameters(const spec::ModelSpec& model);
 
-// Of these, the ones that a stage's part has.
+// What all ranks of a mesh hold together: every context-parallel rank has all of its stage, but for
+// experts that are divided further. (What tensor-parallel ranks all have, latents' projections and
+// routers, counts once.)
+int64_t ParametersOfRanks(const spec::ModelSpec& model, const spec::Mesh& mesh);
+
+// Of a model's, the ones that a stage's part has.
 int64_t Parameters(const spec::ModelSpec& model, const StagePart& part);
 
 }  // namespace longspan::model

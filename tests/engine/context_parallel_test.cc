@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/engine/closeness.h"
 #include "tests/engine/same_bits.h"
 
 namespace longspan::testing {

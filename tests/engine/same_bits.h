@@ -1,8 +1,7 @@
-// The same bits from two layouts, or nearly.
+// The same bits from two layouts.
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -26,18 +25,6 @@ inline void ExpectSameBits(const Scores& got, const Scores& want, const std::str
   for (size_t i = 0; i < want.logits.size(); ++i)
     ASSERT_EQ(got.logits[i], want.logits[i]) << what << " position " << want.positions[i];
   ASSERT_EQ(got.hidden, want.hidden) << what;
-}
-
-// Relative to the largest value of the row.
-inline double LargestDifference(const std::vector<float>& got, const std::vector<float>& want) {
-  EXPECT_EQ(got.size(), want.size());
-  double largest = 0;
-  double difference = 0;
-  for (size_t i = 0; i < std::min(got.size(), want.size()); ++i) {
-    largest = std::max<double>(largest, std::abs(want[i]));
-    difference = std::max<double>(difference, std::abs(got[i] - want[i]));
-  }
-  return difference / largest;
 }
 
 }  // namespace longspan::testing
