@@ -1,7 +1,10 @@
 // Rows that go to the ranks of their experts and come back, with the ranks of a stage as threads.
 #include "model/expert_exchange.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <thread>
 
@@ -87,6 +90,7 @@ struct Outcome {
   int64_t came = 0;        // rows from other ranks
   int64_t left = 0;        // rows to other ranks
   int64_t received_bytes = 0;
+  base::Status status;
 };
 
 // Expert e multiplies a row by e + 1; lanes that have a part of its columns make that part of it.
@@ -162,7 +166,7 @@ Outcome RunLane(const Case& c, int rank, const RankLinks& links) {
   outcome.came += exchange.rows().size(0);
   RunExperts(exchange, share);
   exchange.AddUp(View(outcome.out.data(), DType::kF32, {rows, kHidden}));
-  EXPECT_TRUE(groups.status().ok()) << groups.status().message();
+  outcome.status = groups.status();
   outcome.received_bytes = groups.expert_group()->received_bytes();
   return outcome;
 }
@@ -175,6 +179,7 @@ std::vector<Outcome> RunStage(const Case& c) {
   for (int lane = 0; lane < lanes; ++lane)
     threads.emplace_back([&, lane] { outcomes[lane] = RunLane(c, lane, links[lane]); });
   for (std::thread& thread : threads) thread.join();
+  for (const Outcome& lane : outcomes) EXPECT_TRUE(lane.status.ok()) << lane.status.message();
   return outcomes;
 }
 
@@ -255,6 +260,28 @@ TEST(ExpertExchangeFailureTest, ALostRankEndsTheWaitOfAll) {
   }
   links[2].Close();
   for (std::thread& thread : threads) thread.join();
+}
+
+// Rows that were announced and do not come are none.
+TEST(ExpertExchangeFailureTest, ARankMayGoAfterItsAnnouncement) {
+  const Case c = {"", {.tp = 2, .ep = 2}, {50}, 2, Spread};
+  const std::vector<RankLinks> links = Connect(2);
+  std::thread lost([&] {
+    RankGroups groups({.mesh = c.mesh, .rank = 1}, links[1]);
+    std::array<int32_t, 2> announced = {7, 9};  // rows and pairs
+    std::array<int32_t, 2> other = {};
+    std::array<int32_t, 2> own = {};
+    const auto bytes = std::as_bytes(std::span(announced));
+    groups.ExchangeWithExperts(std::vector{bytes, bytes},
+                               std::vector{std::as_writable_bytes(std::span(other)),
+                                           std::as_writable_bytes(std::span(own))});
+    EXPECT_TRUE(groups.AwaitExperts());
+    EXPECT_GT(other[0], 0);
+    links[1].Close();
+  });
+  const Outcome outcome = RunLane(c, 0, links[0]);
+  lost.join();
+  EXPECT_EQ(outcome.status.code(), base::StatusCode::kUnavailable);
 }
 
 }  // namespace
