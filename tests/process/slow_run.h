@@ -57,11 +57,10 @@ struct SlowRun {
                                           "--seed",
                                           "7",
                                           "--pp-size",
-                                          std::to_string(stages),
-                                          "--tp-size",
-                                          std::to_string(lanes),
-                                          "--ep-size",
-                                          std::to_string(lanes)};
+                                          std::to_string(stages)};
+    if (lanes > 1)
+      for (const char* flag : {"--tp-size", "--ep-size"})
+        arguments.insert(arguments.end(), {flag, std::to_string(lanes)});
     arguments.insert(arguments.end(), more.begin(), more.end());
     return arguments;
   }
