@@ -1,19 +1,9 @@
 #include "model/attend_across_ranks.h"
 
-#include <numeric>
+#include "model/row_counts.h"
 
 namespace longspan::model {
 namespace {
-
-int64_t Sum(std::span<const int64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
-std::vector<int64_t> Times(std::span<const int64_t> counts, int64_t factor) {
-  std::vector<int64_t> products;
-  for (const int64_t count : counts) products.push_back(count * factor);
-  return products;
-}
 
 int64_t RowElements(const tensor::View& x) { return x.size(0) == 0 ? 0 : x.elements() / x.size(0); }
 
@@ -35,7 +25,7 @@ std::vector<tensor::ConstView> DividedAttention::GatherQueries(
                    .slots = gathered.own_places,
                    .cache = tensor::View(own.raw(), x.dtype(), {x.size(0), heads, 1, dim})});
     step_.ranks.StartGather(rows, Times(gathered.counts, heads * dim));
-    all.push_back(rows);
+    all.emplace_back(rows);
   }
   step_.ranks.FinishGathers();
   return all;

@@ -1,6 +1,6 @@
 #include "model/cache_writes.h"
 
-#include <numeric>
+#include "model/row_counts.h"
 
 namespace longspan::model {
 namespace {
@@ -9,16 +9,6 @@ namespace {
 tensor::View PartOf(const tensor::View& elements, int64_t begin,
                     std::initializer_list<int64_t> sizes) {
   return {elements.Rows(begin, 0).raw(), elements.dtype(), sizes};
-}
-
-int64_t Sum(std::span<const int64_t> counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
-std::vector<int64_t> Times(std::span<const int64_t> counts, int64_t factor) {
-  std::vector<int64_t> products;
-  for (const int64_t count : counts) products.push_back(count * factor);
-  return products;
 }
 
 }  // namespace

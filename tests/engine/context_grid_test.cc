@@ -3,6 +3,7 @@
 #include <string>
 #include <tuple>
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "tests/engine/same_bits.h"
@@ -11,20 +12,24 @@ namespace longspan::testing {
 namespace {
 
 // Model, stages, chunk.
-class ContextGridTest : public ::testing::TestWithParam<std::tuple<const char*, int, int64_t>> {};
+using Layouts = std::tuple<const char*, int, int64_t>;
+
+std::string CaseName(const ::testing::TestParamInfo<Layouts>& param) {
+  const auto& [model, stages, chunk] = param.param;
+  std::string name = fmt::format("{}_pp{}_chunk{}", model, stages, chunk);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class ContextGridTest : public ::testing::TestWithParam<Layouts> {};
 
 INSTANTIATE_TEST_SUITE_P(
     Models, ContextGridTest,
     ::testing::Combine(::testing::Values("rand-llama", "rand-llama31", "rand-qwen2", "rand-qwen3",
                                          "rand-deepseek-v32", "tiny-qwen3-moe", "tiny-deepseek-v3",
                                          "tiny-deepseek-v32"),
-                       ::testing::Values(1, 2, 3), ::testing::Values(1, 7, 64, 100, 333)),
-    [](const auto& param) {
-      const auto& [model, stages, chunk] = param.param;
-      std::string name = fmt::format("{}_pp{}_chunk{}", model, stages, chunk);
-      std::replace(name.begin(), name.end(), '-', '_');
-      return name;
-    });
+                       ::testing::Values(1, 2, 3), ::testing::Values<int64_t>(1, 7, 64, 100, 333)),
+    CaseName);
 
 TEST_P(ContextGridTest, GivesTheBitsOfOneRank) {
   const auto& [name, stages, chunk] = GetParam();
