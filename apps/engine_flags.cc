@@ -118,9 +118,9 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
 void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--chunked-prefill-size", flags.chunked_prefill_size,
-                  "prefill chunk [512, on GPUs 8192]")
+                  "prefill chunk; -1: the default [512, on GPUs 8192]")
       ->type_name("TOKENS")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20) | CLI::Range(-1, -1))
       ->envname("LONGSPAN_CHUNKED_PREFILL_SIZE")
       ->group("Scheduling");
   command.add_option("--chunk-policy", flags.chunk_policy, "how chunk lengths are chosen")

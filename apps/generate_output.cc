@@ -5,18 +5,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const char* ReasonName(engine::FinishReason reason) {
-  switch (reason) {
-    case engine::FinishReason::kStop:
-      return "stop";
-    case engine::FinishReason::kLength:
-      return "length";
-    case engine::FinishReason::kAbort:
-      return "abort";
-  }
-  return "abort";
-}
-
 ordered_json LogprobsJson(const std::vector<engine::TokenOutput>& tokens) {
   ordered_json list = ordered_json::array();
   for (const engine::TokenOutput& token : tokens) {
@@ -40,7 +28,7 @@ ordered_json GeneratedOutput::ToJson(bool with_logprobs) const {
   ordered_json json = {
       {"text", text},
       {"ids", ids},
-      {"finish_reason", ReasonName(reason)},
+      {"finish_reason", engine::ReasonName(reason)},
       {"prompt_tokens", prompt_tokens},
       {"cached_tokens", info.cached_tokens},
       {"completion_tokens", completion_tokens},

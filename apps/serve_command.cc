@@ -45,9 +45,22 @@ struct ServeFlags {
   int64_t max_waiting = 1024;
   bool metrics_need_key = false;
   bool log_prompts = false;
-  // Of other servers.
-  bool trust_remote_code = false;
-  std::string attention_backend;
+  std::vector<std::string> notes;  // on flags of other servers that were given
+};
+
+// Flags of other servers that change nothing here.
+struct FlagWithoutMeaning {
+  const char* name;
+  bool has_value;
+  const char* why;
+};
+constexpr FlagWithoutMeaning kWithoutMeaning[] = {
+    {"--trust-remote-code", false, "no code of a model is run"},
+    {"--attention-backend", true, "the backend chooses its kernels"},
+    {"--disable-cuda-graph", false, "the backend chooses how it starts its kernels"},
+    {"--enable-metrics", false, "/metrics is always there"},
+    {"--random-seed", true, "a request that is to be repeated gives its own 'seed'"},
+    {"--skip-server-warmup", false, "there is no warm-up"},
 };
 
 // What the process owns besides the engine; the order is that of construction.
@@ -166,6 +179,7 @@ CommandResult Run(const ServeFlags& flags, const EngineSetup& setup, Server& ser
   loading.Clear();
   if (!engine.ok()) return engine.status();
   model->limits = (*engine)->limits();
+  model->most_queued = flags.engine.max_queued_requests;
   server.service.SetModel(*model);
   WriteMessage(
       fmt::format("Serving {} at http://{}:{}\n", model->name, flags.host, server.http->port()));
@@ -188,15 +202,8 @@ base::Status CheckServeFlags(const ServeFlags& flags) {
   return base::OkStatus();
 }
 
-void NoteFlagsWithoutMeaning(const ServeFlags& flags) {
-  if (flags.trust_remote_code)
-    WriteMessage("--trust-remote-code has no meaning here: no code of a model is run\n");
-  if (!flags.attention_backend.empty())
-    WriteMessage("--attention-backend has no meaning here: the backend chooses its kernels\n");
-}
-
 CommandResult Serve(const ServeFlags& flags) {
-  NoteFlagsWithoutMeaning(flags);
+  for (const std::string& note : flags.notes) WriteMessage(note);
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckServeFlags(flags));
   const auto setup = ResolveSetup(flags.engine);
@@ -276,10 +283,20 @@ void AddServerFlags(CLI::App& command, ServeFlags& flags) {
   command
       .add_flag("--log-prompts", flags.log_prompts, "write the bodies of requests to the log, too")
       ->group("Server");
-  command.add_flag("--trust-remote-code", flags.trust_remote_code, "accepted, without effect")
-      ->group("Of other servers");
-  command.add_option("--attention-backend", flags.attention_backend, "accepted, without effect")
-      ->group("Of other servers");
+}
+
+void AddFlagsWithoutMeaning(CLI::App& command, ServeFlags& flags) {
+  for (const FlagWithoutMeaning& flag : kWithoutMeaning) {
+    const auto note = [&flags, &flag] {
+      flags.notes.push_back(fmt::format("{} has no meaning here: {}\n", flag.name, flag.why));
+    };
+    CLI::Option* option =
+        flag.has_value ? command.add_option_function<std::string>(
+                             flag.name, [note](const std::string& /*value*/) { note(); },
+                             "accepted, without effect")
+                       : command.add_flag_callback(flag.name, note, "accepted, without effect");
+    option->group("Of other servers");
+  }
 }
 
 }  // namespace
@@ -289,6 +306,7 @@ void AddServeCommand(CLI::App& app, Command& selected) {
       app.add_subcommand("serve", "an HTTP server: OpenAI's interface and a native one");
   auto flags = std::make_shared<ServeFlags>();
   AddServerFlags(*command, *flags);
+  AddFlagsWithoutMeaning(*command, *flags);
   AddEngineFlags(*command, flags->engine);
   command->callback([&selected, flags] { selected = [flags] { return Serve(*flags); }; });
 }

@@ -232,7 +232,8 @@ void Engine::CommitRow(const plan::StepPlan& plan, plan::RowResult row) {
     CommitToken(*sequence, std::move(row));
   } else {
     ++sequence->scored;
-    sequence->sink->OnScore(sequence->id, {wanted.position, row.logprob, std::move(row.logits)});
+    sequence->sink->OnScore(sequence->id, {wanted.position, row.logprob,
+                                           std::move(row.top_logprobs), std::move(row.logits)});
   }
 }
 

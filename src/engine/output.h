@@ -16,6 +16,9 @@ enum class FinishReason {
   kAbort,   // taken back
 };
 
+// "stop", "length" or "abort".
+const char* ReasonName(FinishReason reason);
+
 struct TokenOutput {
   int32_t token = 0;
   float logprob = 0;
@@ -25,6 +28,8 @@ struct TokenOutput {
 struct ScoreOutput {
   int64_t position = 0;
   float next_logprob = 0;  // of the prompt's next token; meaningless at its last position
+  // Of the likeliest next tokens, as many as the request's sampling.top_logprobs, best first.
+  std::vector<std::pair<int32_t, float>> top_logprobs;
   std::vector<float> logits;
 };
 

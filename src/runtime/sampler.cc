@@ -236,11 +236,9 @@ base::Status Sampler::Sample(const model::Step& step, const plan::StepPlan& plan
   tensor::Queue& queue = step.context.queue;
   LONGSPAN_RETURN_IF_ERROR(AddBias(step, plan, slots, logits));
   HostSampling host;
-  int alternatives = 0;
   for (const uint32_t slot : slots) {
     const Sequence& sequence = SequenceOf(plan, slot);
     host.Add(sequence.sampling, sequence.history, plan.logits_rows[slot].position + 1);
-    alternatives = std::max(alternatives, sequence.sampling.top_logprobs);
   }
   tensor::Workspace::Scope scope(step.context.workspace);
   LONGSPAN_ASSIGN_OR_RETURN(const auto tables, Upload(backend_, queue, scope, host));
@@ -256,13 +254,7 @@ base::Status Sampler::Sample(const model::Step& step, const plan::StepPlan& plan
     Sequence& sequence = sequences_.at(plan.slices[plan.logits_rows[slots[i]].slice].sequence);
     if (sequence.sampling.has_penalties()) ++sequence.history[host_tokens[i]];
   }
-  if (alternatives == 0) return base::OkStatus();
-  LONGSPAN_RETURN_IF_ERROR(TopLogprobs(step, alternatives, logits, rows));
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const auto wanted = static_cast<size_t>(SequenceOf(plan, slots[i]).sampling.top_logprobs);
-    rows[i].top_logprobs.resize(std::min(wanted, rows[i].top_logprobs.size()));
-  }
-  return base::OkStatus();
+  return AddAlternatives(step, plan, slots, logits, rows);
 }
 
 base::Status Sampler::Score(const model::Step& step, const plan::StepPlan& plan,
@@ -281,15 +273,20 @@ base::Status Sampler::Score(const model::Step& step, const plan::StepPlan& plan,
   LONGSPAN_ASSIGN_OR_RETURN(const auto values, ToHost<float>(backend_, queue, logprobs));
   for (size_t i = 0; i < slots.size(); ++i)
     if (plan.logits_rows[slots[i]].score_token >= 0) rows[i].logprob = values[i];
-  return base::OkStatus();
+  return AddAlternatives(step, plan, slots, logits, rows);
 }
 
-base::Status Sampler::TopLogprobs(const model::Step& step, int count,
-                                  const tensor::ConstView& logits,
-                                  std::span<plan::RowResult> rows) {
+base::Status Sampler::AddAlternatives(const model::Step& step, const plan::StepPlan& plan,
+                                      std::span<const uint32_t> slots,
+                                      const tensor::ConstView& logits,
+                                      std::span<plan::RowResult> rows) {
+  std::vector<int64_t> wanted;
+  for (const uint32_t slot : slots)
+    wanted.push_back(std::min<int64_t>(SequenceOf(plan, slot).sampling.top_logprobs, vocab_size_));
+  const int64_t n = *std::max_element(wanted.begin(), wanted.end());
+  if (n == 0) return base::OkStatus();
   tensor::Queue& queue = step.context.queue;
   tensor::Workspace::Scope scope(step.context.workspace);
-  const int64_t n = std::min<int64_t>(count, vocab_size_);
   const View tokens = scope.Take(DType::kI32, {logits.size(0), n});
   const View logprobs = scope.Take(DType::kF32, {logits.size(0), n});
   ops::Dispatch(step.context, step.ops.top_logprobs,
@@ -297,7 +294,7 @@ base::Status Sampler::TopLogprobs(const model::Step& step, int count,
   LONGSPAN_ASSIGN_OR_RETURN(const auto host_tokens, ToHost<int32_t>(backend_, queue, tokens));
   LONGSPAN_ASSIGN_OR_RETURN(const auto host_logprobs, ToHost<float>(backend_, queue, logprobs));
   for (size_t i = 0; i < rows.size(); ++i)
-    for (int64_t j = 0; j < n; ++j)
+    for (int64_t j = 0; j < wanted[i]; ++j)
       rows[i].top_logprobs.emplace_back(host_tokens[i * n + j], host_logprobs[i * n + j]);
   return base::OkStatus();
 }

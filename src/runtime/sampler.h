@@ -76,8 +76,10 @@ class Sampler {
   base::Status Score(const model::Step& step, const plan::StepPlan& plan,
                      std::span<const uint32_t> slots, const tensor::ConstView& logits,
                      std::span<plan::RowResult> rows);
-  base::Status TopLogprobs(const model::Step& step, int count, const tensor::ConstView& logits,
-                           std::span<plan::RowResult> rows);
+  // To each row the likeliest tokens, as many as its sequence wants.
+  base::Status AddAlternatives(const model::Step& step, const plan::StepPlan& plan,
+                               std::span<const uint32_t> slots, const tensor::ConstView& logits,
+                               std::span<plan::RowResult> rows);
   const Sequence& SequenceOf(const plan::StepPlan& plan, uint32_t slot) const;
 
   const ops::Backend& backend_;

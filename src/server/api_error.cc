@@ -24,6 +24,8 @@ const char* CodeOf(int http_status) {
       return "invalid_request";
     case 401:
       return "invalid_api_key";
+    case 403:
+      return "forbidden";
     case 404:
       return "not_found";
     case 405:
@@ -32,6 +34,8 @@ const char* CodeOf(int http_status) {
       return "request_timeout";
     case 413:
       return "request_too_large";
+    case 415:
+      return "unsupported_media_type";
     case 429:
       return "rate_limit_exceeded";
     case 503:

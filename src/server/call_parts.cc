@@ -44,8 +44,8 @@ std::optional<CallError> CheckStops(const GenerationRequest& generation) {
 
 }  // namespace
 
-void SetSeed(const std::optional<int64_t>& seed, Call& call) {
-  call.generation.common.sampling.seed = seed ? static_cast<uint64_t>(*seed) : RandomSeed();
+void SetSeed(const std::optional<uint64_t>& seed, Call& call) {
+  call.generation.common.sampling.seed = seed ? *seed : RandomSeed();
 }
 
 void CheckSamplingMembers(const spec::SamplingSpec& sampling, Fields& fields) {
@@ -127,7 +127,7 @@ void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call) {
   GenerationRequest& generation = call.generation;
   generation.common.sampling = model.sampling;
   ReadGenerationFields(fields, model, call);
-  std::optional<int64_t> seed;
+  std::optional<uint64_t> seed;
   fields.Read("seed", seed);
   SetSeed(seed, call);
   fields.Read("include_stop_str_in_output", generation.keep_stop);
@@ -170,6 +170,14 @@ std::optional<CallError> FinishCall(std::optional<int64_t> max_tokens, const Ser
   if (generation.prompts.empty())
     return CallError{base::InvalidArgument("there is no prompt: give at least one"),
                      call.prompt_member, "missing_required_parameter"};
+  // The choices of a prompt wait for places as long as they must; the prompts are queued at once.
+  if (static_cast<int64_t>(generation.prompts.size()) > model.most_queued)
+    return CallError{
+        base::InvalidArgument(
+            "the request has {} prompts: at most {} at once, which is --max-queued-requests",
+            generation.prompts.size(), model.most_queued),
+        call.prompt_member,
+        {}};
   if (static_cast<int64_t>(generation.sequences()) > kMostSequences)
     return CallError{base::InvalidArgument("the request asks for {} outputs: at most {} at once",
                                            generation.sequences(), kMostSequences),

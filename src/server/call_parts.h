@@ -17,7 +17,7 @@ void ReadOpenAiFields(Fields& fields, const ServedModel& model, Call& call);
 void ReadStreamOptions(Fields& fields, Call& call);
 
 // Draws a seed where the request has none.
-void SetSeed(const std::optional<int64_t>& seed, Call& call);
+void SetSeed(const std::optional<uint64_t>& seed, Call& call);
 // Fails the member that is out of its range.
 void CheckSamplingMembers(const spec::SamplingSpec& sampling, Fields& fields);
 void CheckMaxTokens(const char* name, const std::optional<int64_t>& max_tokens, Fields& fields);

@@ -77,6 +77,20 @@ TEST_F(CallTest, PromptsOfEveryForm) {
     EXPECT_EQ(prompts(wrong), 0u) << Dump(wrong);
 }
 
+// They would find the queue full for ever; choices wait for their places.
+TEST_F(CallTest, MorePromptsThanTheQueueHoldsAreRefused) {
+  ServedModel model = *model_;
+  model.most_queued = 2;
+  const auto error_of = [&](const Json& request) {
+    Call call;
+    const auto error = ReadCompletionCall(request, model, call);
+    return error ? error->param + ": " + error->status.message() : "";
+  };
+  EXPECT_EQ(error_of({{"prompt", {"a", "b"}}, {"n", 8}}), "");
+  EXPECT_EQ(error_of({{"prompt", {"a", "b", "c"}}}),
+            "prompt: the request has 3 prompts: at most 2 at once, which is --max-queued-requests");
+}
+
 TEST_F(CallTest, DefaultsAreOpenAis) {
   Call call;
   ASSERT_FALSE(ReadCompletionCall({{"prompt", "x"}}, *model_, call));

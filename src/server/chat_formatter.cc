@@ -99,7 +99,7 @@ class ChatFormatter : public Formatter {
     entry["finish_reason"] = nullptr;
     if (finish == nullptr) return;
     const bool calls = choice.parser.has_calls() && finish->reason == engine::FinishReason::kStop;
-    entry["finish_reason"] = calls ? "tool_calls" : ReasonName(finish->reason);
+    entry["finish_reason"] = calls ? "tool_calls" : engine::ReasonName(finish->reason);
     entry["matched_stop"] = MatchedStop(*finish);
   }
 

@@ -97,7 +97,7 @@ class CompletionFormatter : public Formatter {
   static void AddFinish(const std::optional<Finish>& finish, Json& entry) {
     entry["finish_reason"] = nullptr;
     if (!finish) return;
-    entry["finish_reason"] = ReasonName(finish->reason);
+    entry["finish_reason"] = engine::ReasonName(finish->reason);
     entry["matched_stop"] = MatchedStop(*finish);
   }
 

@@ -47,6 +47,12 @@ void Fields::Read(const char* name, bool& value) {
   value = member->get<bool>();
 }
 
+void Fields::NoInteger(const char* name) {
+  const double value = Find(name)->is_number_float() ? Find(name)->get<double>() : 0;
+  if (std::trunc(value) != value || value == 0) return WrongType(name, "an integer");
+  Fail(name, "is out of range: integers here have 64 bits");
+}
+
 bool Fields::ReadInteger(const char* name, int64_t& value) {
   const Json* member = Find(name);
   if (member == nullptr) return false;
@@ -57,11 +63,11 @@ bool Fields::ReadInteger(const char* name, int64_t& value) {
     return true;
   }
   if (!member->is_number_integer()) {
-    WrongType(name, "an integer");
+    NoInteger(name);
     return false;
   }
   if (member->is_number_unsigned() && member->get<uint64_t>() > INT64_MAX) {
-    Fail(name, "is too large an integer");
+    Fail(name, fmt::format("is out of range: {} at most", INT64_MAX));
     return false;
   }
   value = member->get<int64_t>();
@@ -74,7 +80,7 @@ void Fields::Read(const char* name, int& value) {
   int64_t wide = value;
   if (!ReadInteger(name, wide)) return;
   if (wide < std::numeric_limits<int>::min() || wide > std::numeric_limits<int>::max())
-    return Fail(name, "is out of range");
+    return Fail(name, fmt::format("is out of range: {} at most", std::numeric_limits<int>::max()));
   value = static_cast<int>(wide);
 }
 
@@ -95,6 +101,16 @@ void Fields::Read(const char* name, std::string& value) {
 void Fields::Read(const char* name, std::optional<int64_t>& value) {
   int64_t read = 0;
   if (ReadInteger(name, read)) value = read;
+}
+
+void Fields::Read(const char* name, std::optional<uint64_t>& value) {
+  const Json* member = Find(name);
+  if (member != nullptr && member->is_number_unsigned()) {
+    value = member->get<uint64_t>();
+    return;
+  }
+  int64_t with_sign = 0;
+  if (ReadInteger(name, with_sign)) value = static_cast<uint64_t>(with_sign);
 }
 
 void Fields::Read(const char* name, std::optional<double>& value) {

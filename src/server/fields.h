@@ -29,6 +29,8 @@ class Fields {
   void Read(const char* name, double& value);
   void Read(const char* name, std::string& value);
   void Read(const char* name, std::optional<int64_t>& value);
+  // Any 64 bits, with a sign or without: a seed.
+  void Read(const char* name, std::optional<uint64_t>& value);
   void Read(const char* name, std::optional<double>& value);
   // A string, or an array of them.
   void Read(const char* name, std::vector<std::string>& value);
@@ -52,6 +54,8 @@ class Fields {
  private:
   void WrongType(const char* name, const char* wanted);
   bool ReadInteger(const char* name, int64_t& value);
+  // A member that is neither an integer of 64 bits nor to be taken for one.
+  void NoInteger(const char* name);
 
   const Json& object_;
   std::string path_;

@@ -20,18 +20,6 @@ void Formatter::OnError(const Json& error, std::string& out) {
   AppendDone(out);
 }
 
-const char* ReasonName(engine::FinishReason reason) {
-  switch (reason) {
-    case engine::FinishReason::kStop:
-      return "stop";
-    case engine::FinishReason::kLength:
-      return "length";
-    case engine::FinishReason::kAbort:
-      return "abort";
-  }
-  return "abort";
-}
-
 Usage::Usage(const Call& call) : choices_(call.choices()) {
   for (const int64_t tokens : call.prompt_tokens) prompt_ += tokens;
 }

@@ -16,9 +16,6 @@ namespace longspan::server {
 void AppendEvent(const Json& json, std::string& out);
 void AppendDone(std::string& out);
 
-// "stop", "length" or "abort".
-const char* ReasonName(engine::FinishReason reason);
-
 // Counts tokens over the sequences of a call. A prompt counts once for all its choices.
 class Usage {
  public:

@@ -1,37 +1,11 @@
 #include "server/generation.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "server/served_model.h"
 
 namespace longspan::server {
-namespace {
-
-// The likeliest tokens, best first, of a row of logits.
-std::vector<std::pair<int32_t, float>> TopLogprobs(const std::vector<float>& logits, int count) {
-  std::vector<std::pair<int32_t, float>> top;
-  if (logits.empty() || count <= 0) return top;
-  const float best = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - best));
-  const auto normaliser = static_cast<float>(best + std::log(sum));
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto middle = order.begin() + std::min<std::ptrdiff_t>(count, std::ssize(order));
-  std::partial_sort(order.begin(), middle, order.end(), [&](int32_t a, int32_t b) {
-    const float left = logits[static_cast<size_t>(a)];
-    const float right = logits[static_cast<size_t>(b)];
-    return left != right ? left > right : a < b;
-  });
-  for (auto token = order.begin(); token != middle; ++token)
-    top.emplace_back(*token, logits[static_cast<size_t>(*token)] - normaliser);
-  return top;
-}
-
-}  // namespace
 
 std::shared_ptr<Generation> Generation::Create(GenerationContext context, GenerationRequest request,
                                                std::function<void()> wake) {
@@ -152,7 +126,9 @@ base::Status Generation::Submit(engine::Engine& engine, size_t sequence) {
   request.sampling.seed += choice;
   std::vector<int32_t> scored;
   if (request_.scored_from && choice == 0) {
-    AskForScores(request);
+    // A row tells of the token behind it.
+    for (int64_t token = *request_.scored_from; token < prompt_tokens; ++token)
+      request.score_positions.push_back(token - 1);
     scored = request.prompt;
   }
   LONGSPAN_ASSIGN_OR_RETURN(const plan::SequenceId id, engine.Submit(std::move(request), this));
@@ -168,14 +144,6 @@ base::Status Generation::Submit(engine::Engine& engine, size_t sequence) {
     stream.detokenizer.emplace(*context_.tokenizer, request_.skip_special);
   streams_.emplace(id, std::move(stream));
   return base::OkStatus();
-}
-
-void Generation::AskForScores(engine::Request& request) const {
-  const auto tokens = static_cast<int64_t>(request.prompt.size());
-  // A row tells of the token behind it.
-  for (int64_t token = *request_.scored_from; token < tokens; ++token)
-    request.score_positions.push_back(token - 1);
-  request.return_logits = request.sampling.top_logprobs > 0;
 }
 
 void Generation::Fail(engine::Engine& engine, base::Status status) {
@@ -240,11 +208,10 @@ void Generation::OnPrefill(plan::SequenceId id, int64_t done, int64_t total) {
 
 void Generation::OnScore(plan::SequenceId id, engine::ScoreOutput score) {
   const Stream& stream = streams_.at(id);
-  Push(ScoreEvent{
-      .sequence = stream.sequence,
-      .token = {.token = stream.prompt[static_cast<size_t>(score.position) + 1],
-                .logprob = score.next_logprob,
-                .top_logprobs = TopLogprobs(score.logits, request_.common.sampling.top_logprobs)}});
+  Push(ScoreEvent{.sequence = stream.sequence,
+                  .token = {.token = stream.prompt[static_cast<size_t>(score.position) + 1],
+                            .logprob = score.next_logprob,
+                            .top_logprobs = std::move(score.top_logprobs)}});
 }
 
 bool Generation::OnToken(plan::SequenceId id, const engine::TokenOutput& token) {

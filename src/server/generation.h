@@ -145,8 +145,6 @@ class Generation : public engine::OutputSink,
   // From choice `first` on.
   void SubmitOthers(engine::Engine& engine, size_t prompt, int first);
   base::Status Submit(engine::Engine& engine, size_t sequence);
-  // The rows of a prompt to score, and whether they are to come with all logits.
-  void AskForScores(engine::Request& request) const;
   void Fail(engine::Engine& engine, base::Status status);
   void AbortAll(engine::Engine& engine);
   // Of a report of OnPrefill; returns the seconds since the submission.

@@ -25,7 +25,43 @@ std::string DecodeQuery(std::string_view text) {
   return decoded;
 }
 
+bool SameText(std::string_view left, std::string_view right) {
+  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; };
+  return std::equal(left.begin(), left.end(), right.begin(), right.end(),
+                    [&](char a, char b) { return lower(a) == lower(b); });
+}
+
+// Without the port that the scheme has anyway: browsers leave it out.
+std::string_view WithoutPort(std::string_view host, std::string_view port) {
+  if (host.ends_with(port)) host.remove_suffix(port.size());
+  return host;
+}
+
 }  // namespace
+
+bool HttpRequest::MayBeJson() const {
+  if (!HasHeader("content-type")) return true;
+  std::string_view type = Header("content-type");
+  type = type.substr(0, type.find(';'));
+  while (type.ends_with(' ')) type.remove_suffix(1);
+  if (SameText(type, "application/x-www-form-urlencoded")) return !HasHeader("origin");
+  constexpr std::string_view kSuffix = "+json";
+  return SameText(type, "application/json") ||
+         (type.size() > kSuffix.size() &&
+          SameText(type.substr(type.size() - kSuffix.size()), kSuffix));
+}
+
+bool HttpRequest::IsOfThisSite() const {
+  if (!HasHeader("origin")) return true;
+  std::string_view origin = Header("origin");
+  for (const auto& [scheme, port] : {std::pair("http://", ":80"), {"https://", ":443"}}) {
+    if (!origin.starts_with(scheme)) continue;
+    origin.remove_prefix(std::string_view(scheme).size());
+    return !origin.empty() &&
+           SameText(WithoutPort(origin, port), WithoutPort(Header("host"), port));
+  }
+  return false;
+}
 
 std::string_view ReasonPhrase(int status) {
   switch (status) {
@@ -37,6 +73,8 @@ std::string_view ReasonPhrase(int status) {
       return "Bad Request";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -45,6 +83,8 @@ std::string_view ReasonPhrase(int status) {
       return "Request Timeout";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 429:
       return "Too Many Requests";
     case 431:

@@ -31,6 +31,15 @@ using Tcp = asio::ip::tcp;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 // After a failed accept: of descriptors there may be more soon.
 constexpr std::chrono::milliseconds kAcceptPause{50};
+// Connections beyond the limit that are told so.
+constexpr int64_t kTurnedAway = 64;
+
+constexpr const char* kFull = "the server has as many connections as it may: try again later";
+
+// A session lives until its coroutine has ended.
+asio::awaitable<void> Keep(std::shared_ptr<HttpSession> /*session*/, asio::awaitable<void> life) {
+  co_await std::move(life);
+}
 
 // Programs that we start must not keep connections open.
 void CloseOnExec(int descriptor) { fcntl(descriptor, F_SETFD, FD_CLOEXEC); }
@@ -58,7 +67,12 @@ class AsioServer : public HttpServer {
  private:
   asio::awaitable<void> Accept();
   void AwaitSignal();
-  void ForEachSession(void (HttpSession::*action)());
+  // `has_room`: else it is only told that there is none.
+  void Serve(std::shared_ptr<HttpSession> session, bool has_room);
+  // Makes room for another connection; false where each has a request under way.
+  bool CloseLongestIdle();
+  template <typename Condition>
+  void CloseSessions(const Condition& condition);
 
   SessionContext context_;
   asio::io_context io_{1};
@@ -110,28 +124,39 @@ asio::awaitable<void> AsioServer::Accept() {
   while (acceptor_.is_open()) {
     auto [error, socket] = co_await acceptor_.async_accept(kAwait);
     if (!acceptor_.is_open()) break;
-    if (error || context_.connections >= context_.limits.connections) {
-      if (error) {
-        base::Log("server").warn("cannot accept a connection: {}", error.message());
-        pause.expires_after(kAcceptPause);
-        co_await pause.async_wait(kAwait);
-      }
-      continue;  // the socket closes
+    if (error) {
+      base::Log("server").warn("cannot accept a connection: {}", error.message());
+      pause.expires_after(kAcceptPause);
+      co_await pause.async_wait(kAwait);
+      continue;
     }
+    const int64_t beyond = context_.connections - context_.limits.connections;
+    if (beyond >= kTurnedAway) continue;  // the socket closes
     CloseOnExec(socket.native_handle());
     error_code ignored;
     socket.set_option(Tcp::no_delay(true), ignored);
-    std::shared_ptr<HttpSession> session = MakeHttpSession(std::move(socket), context_);
-    if (sessions_.size() > 2 * static_cast<size_t>(context_.connections) + 64)
-      std::erase_if(sessions_, [](const auto& other) { return other.expired(); });
-    sessions_.push_back(session);
-    asio::co_spawn(
-        io_,
-        [](std::shared_ptr<HttpSession> kept) -> asio::awaitable<void> {
-          co_await kept->Run();
-        }(std::move(session)),
-        asio::detached);
+    Serve(MakeHttpSession(std::move(socket), context_), beyond < 0 || CloseLongestIdle());
   }
+}
+
+void AsioServer::Serve(std::shared_ptr<HttpSession> session, bool has_room) {
+  if (sessions_.size() > 2 * static_cast<size_t>(context_.connections) + 64)
+    std::erase_if(sessions_, [](const auto& other) { return other.expired(); });
+  sessions_.push_back(session);
+  auto life = has_room ? session->Run() : session->TurnAway(context_.handler->Refusal(503, kFull));
+  asio::co_spawn(io_, Keep(std::move(session), std::move(life)), asio::detached);
+}
+
+bool AsioServer::CloseLongestIdle() {
+  std::shared_ptr<HttpSession> longest;
+  for (const auto& session : sessions_) {
+    auto living = session.lock();
+    if (living == nullptr || !living->idle_since()) continue;
+    if (longest == nullptr || *living->idle_since() < *longest->idle_since())
+      longest = std::move(living);
+  }
+  if (longest != nullptr) longest->Close();
+  return longest != nullptr;
 }
 
 void AsioServer::OnSignal(const std::vector<int>& signals, std::function<void(int)> callback) {
@@ -159,9 +184,12 @@ void AsioServer::RunAfter(std::chrono::milliseconds delay, std::function<void()>
   });
 }
 
-void AsioServer::ForEachSession(void (HttpSession::*action)()) {
-  for (const auto& session : sessions_)
-    if (const auto living = session.lock()) ((*living).*action)();
+template <typename Condition>
+void AsioServer::CloseSessions(const Condition& condition) {
+  for (const auto& session : sessions_) {
+    const auto living = session.lock();
+    if (living != nullptr && condition(*living)) living->Close();
+  }
 }
 
 void AsioServer::StopAccepting() {
@@ -169,7 +197,7 @@ void AsioServer::StopAccepting() {
     context_.closing = true;
     error_code ignored;
     acceptor_.close(ignored);
-    ForEachSession(&HttpSession::CloseIfIdle);
+    CloseSessions([](const HttpSession& session) { return session.idle_since().has_value(); });
   });
 }
 
@@ -180,7 +208,7 @@ void AsioServer::Stop() {
     error_code ignored;
     acceptor_.close(ignored);
     signals_.cancel(ignored);
-    ForEachSession(&HttpSession::Close);
+    CloseSessions([](const HttpSession& /*session*/) { return true; });
     // What the closed sessions still have to do comes before.
     asio::post(io_, [this] { work_.reset(); });
   });

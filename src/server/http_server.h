@@ -21,11 +21,13 @@ struct HttpLimits {
   int64_t body_bytes = int64_t{64} << 20;
   int64_t all_bodies_bytes = int64_t{1} << 30;  // that are read or wait to be parsed
   int64_t header_bytes = int64_t{64} << 10;
+  // At so many the one that has been without a request for longest makes room for another; where
+  // all have one under way, the other is answered with 503.
   int64_t connections = 4096;
   // To send the head of a request, and as long again for its body and a second for every 64 KiB of
   // it that have come.
   std::chrono::seconds request_time{60};
-  std::chrono::seconds idle_time{75};    // between requests
+  std::chrono::seconds idle_time{75};    // between requests; before the first: request_time at most
   std::chrono::seconds write_time{120};  // without a byte that a client takes of its answer
   // At most, of a response that has begun, before it is told; 0: never.
   std::chrono::milliseconds silence{10000};
@@ -69,7 +71,7 @@ class HttpServer {
   virtual void RunAfter(std::chrono::milliseconds delay, std::function<void()> callback) = 0;
   // New connections are refused; what is being answered goes on. Any thread.
   virtual void StopAccepting() = 0;
-  // Requests that are being read or answered. Any thread.
+  // Requests that are being read, from their first byte on, or answered. Any thread.
   virtual int64_t active() const = 0;
   virtual int64_t connections() const = 0;
   // Ends all connections, waits for the I/O thread. Not on that thread.

@@ -47,6 +47,17 @@ std::chrono::milliseconds SilenceOf(const HttpLimits& limits, uint64_t session) 
 
 class Session;
 
+// From the first byte of a request on: who stops the server waits for these.
+class ActiveRequest {
+ public:
+  explicit ActiveRequest(std::atomic<int64_t>& count) : count_(count) { ++count_; }
+  ActiveRequest(const ActiveRequest&) = delete;
+  ~ActiveRequest() { --count_; }
+
+ private:
+  std::atomic<int64_t>& count_;
+};
+
 // Keeps its session alive until it is answered.
 class SessionExchange : public Exchange, public std::enable_shared_from_this<SessionExchange> {
  public:
@@ -91,14 +102,16 @@ class Session : public HttpSession, public std::enable_shared_from_this<Session>
   ~Session() override { --context_.connections; }
 
   asio::awaitable<void> Run() override;
+  asio::awaitable<void> TurnAway(HttpResponse response) override;
   void Close() override {
     gone_ = true;
     error_code ignored;
     socket_.close(ignored);
     changed_.cancel();
   }
-  void CloseIfIdle() override {
-    if (idle_) Close();
+  std::optional<std::chrono::steady_clock::time_point> idle_since() const override {
+    if (gone_ || !idle_since_ || Available()) return std::nullopt;
+    return idle_since_;
   }
 
   HttpResponseWriter& writer() { return writer_; }
@@ -108,6 +121,7 @@ class Session : public HttpSession, public std::enable_shared_from_this<Session>
 
  private:
   asio::awaitable<bool> Serve();
+  asio::awaitable<bool> AwaitRequest();
   asio::awaitable<bool> ReadRequest(HttpRequest& request);
   asio::awaitable<void> Refuse(const HttpRequest& request, HttpResponse response);
   asio::awaitable<bool> Answer(SessionExchange& exchange);
@@ -115,8 +129,19 @@ class Session : public HttpSession, public std::enable_shared_from_this<Session>
   asio::awaitable<void> Linger();
   asio::awaitable<void> EndWatch();
 
+  // Who has sent nothing yet has connected to send something.
+  std::chrono::seconds IdleTime() const {
+    const HttpLimits& limits = context_.limits;
+    return has_served_ ? limits.idle_time : std::min(limits.idle_time, limits.request_time);
+  }
+  // Something of a request is there.
+  bool Available() const {
+    error_code ignored;
+    return buffer_.size() > 0 || socket_.available(ignored) > 0;
+  }
   void Watch();
   void WriteNow();
+  void ShutDown();
 
   SessionContext& context_;
   Tcp::socket socket_;
@@ -128,7 +153,8 @@ class Session : public HttpSession, public std::enable_shared_from_this<Session>
   asio::cancellation_signal end_watch_;
   bool watching_ = false;
   bool gone_ = false;
-  bool idle_ = false;
+  bool has_served_ = false;
+  std::optional<std::chrono::steady_clock::time_point> idle_since_;
   // Of the response at hand.
   int64_t sent_ = 0;
   bool writing_ = false;                   // the coroutine is
@@ -187,19 +213,47 @@ void SessionExchange::Detach() {
 // --- Session -----------------------------------------------------------------------------------
 
 asio::awaitable<void> Session::Run() {
-  while (co_await Serve()) {
+  // Not awaited in a condition: g++ 12 loses its place in a loop of two of those.
+  bool open = co_await AwaitRequest();
+  while (open) {
+    open = co_await Serve();
+    has_served_ = true;
+    if (open) open = co_await AwaitRequest();
   }
+  ShutDown();
+}
+
+asio::awaitable<void> Session::TurnAway(HttpResponse response) {
+  const HttpRequest unread;
+  co_await Refuse(unread, std::move(response));
+  ShutDown();
+}
+
+void Session::ShutDown() {
   deadline_.Disarm();
   error_code ignored;
   socket_.shutdown(Tcp::socket::shutdown_both, ignored);
   socket_.close(ignored);
 }
 
+// Until the first byte of a request is there; false when none will come.
+asio::awaitable<bool> Session::AwaitRequest() {
+  bool begins = buffer_.size() > 0;
+  if (!begins && (!context_.closing || Available())) {
+    idle_since_ = std::chrono::steady_clock::now();
+    deadline_.Arm(IdleTime(), shared_from_this());
+    const auto [error] = co_await socket_.async_wait(Tcp::socket::wait_read, kAwait);
+    idle_since_.reset();
+    begins = !error;
+  }
+  co_return begins;
+}
+
 // One request and its answer; false when the connection is over.
 asio::awaitable<bool> Session::Serve() {
+  const ActiveRequest active(context_.active);
   HttpRequest request;
   if (!co_await ReadRequest(request)) co_return false;
-  ++context_.active;
   const auto begin = base::SteadyClock().Now();
   auto exchange = std::make_shared<SessionExchange>(std::move(request), shared_from_this(),
                                                     socket_.get_executor());
@@ -207,7 +261,6 @@ asio::awaitable<bool> Session::Serve() {
   context_.handler->Handle(exchange);
   const bool complete = co_await Answer(*exchange);
   exchange->Detach();
-  --context_.active;
   context_.handler->OnDone(exchange->request(),
                            {.status = writer_.status(),
                             .response_bytes = sent_,
@@ -220,15 +273,6 @@ asio::awaitable<bool> Session::Serve() {
 asio::awaitable<bool> Session::ReadRequest(HttpRequest& request) {
   writer_.Reset();
   sent_ = 0;
-  if (buffer_.size() == 0) {
-    // The time between requests is not that for sending one.
-    if (context_.closing) co_return false;
-    idle_ = true;
-    deadline_.Arm(context_.limits.idle_time, shared_from_this());
-    const auto [error] = co_await socket_.async_wait(Tcp::socket::wait_read, kAwait);
-    idle_ = false;
-    if (error) co_return false;
-  }
   ReadContext read{.socket = socket_,
                    .buffer = buffer_,
                    .deadline = deadline_,
@@ -287,7 +331,7 @@ asio::awaitable<bool> Session::Answer(SessionExchange& exchange) {
 void Session::Flush() {
   if (writing_) return;
   if (!gone_) WriteNow();
-  const bool begins = writer_.begun() && !awaits_silence_;
+  const bool begins = writer_.begun() && !awaits_silence_ && silence_.count() > 0;
   if (begins || gone_ || writer_.ended() || !writer_.out().empty()) changed_.cancel();
 }
 

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <boost/asio/awaitable.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "server/http_server.h"
@@ -29,10 +31,13 @@ class HttpSession {
   virtual ~HttpSession() = default;
   // Ends with the connection. The session must be alive until then: keep it in the coroutine.
   virtual boost::asio::awaitable<void> Run() = 0;
+  // The same in place of Run: says no more than this.
+  virtual boost::asio::awaitable<void> TurnAway(HttpResponse response) = 0;
   // Ends the connection at once.
   virtual void Close() = 0;
-  // Ends it where it only waits for another request.
-  virtual void CloseIfIdle() = 0;
+  // Since when it has only waited for a request, of which nothing has come; nothing where one is
+  // read or answered.
+  virtual std::optional<std::chrono::steady_clock::time_point> idle_since() const = 0;
 };
 
 std::shared_ptr<HttpSession> MakeHttpSession(boost::asio::ip::tcp::socket socket,

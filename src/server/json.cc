@@ -1,5 +1,9 @@
 #include "server/json.h"
 
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
 #include <unordered_map>
 #include <utility>
 
@@ -62,14 +66,58 @@ Json ToJson(simdjson::dom::element element) {
   return nullptr;
 }
 
+bool FitsInteger(const std::string& number) {
+  const char* const end = number.data() + number.size();
+  int64_t with_sign = 0;
+  uint64_t without = 0;
+  return std::from_chars(number.data(), end, with_sign).ec == std::errc() ||
+         std::from_chars(number.data(), end, without).ec == std::errc();
+}
+
+// A number as the parser takes it: those that do not fit become doubles.
+std::string WithinRange(const std::string& number) {
+  const double value = std::strtod(number.c_str(), nullptr);
+  if (std::isinf(value)) return value < 0 ? "-1.7976931348623157e308" : "1.7976931348623157e308";
+  const bool is_integer = number.find_first_of(".eE") == std::string::npos;
+  return is_integer && !FitsInteger(number) ? number + "e0" : number;
+}
+
+std::string WithNumbersWithinRange(std::string_view text) {
+  std::string changed;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin + 1;
+    if (text[begin] == '"') {
+      for (; end < text.size() && text[end] != '"'; ++end)
+        if (text[end] == '\\') ++end;
+      end = std::min(end + 1, text.size());
+      changed += text.substr(begin, end - begin);
+    } else if (text[begin] == '-' || (text[begin] >= '0' && text[begin] <= '9')) {
+      end = std::min(text.find_first_not_of("0123456789.eE+-", begin), text.size());
+      changed += WithinRange(std::string(text.substr(begin, end - begin)));
+    } else {
+      changed += text[begin];
+    }
+    begin = end;
+  }
+  return changed;
+}
+
+simdjson::error_code Parse(std::string_view text, simdjson::dom::parser& parser,
+                           simdjson::dom::element& document) {
+  const simdjson::padded_string padded(text);
+  const simdjson::error_code error = parser.allocate(padded.size(), kMostLevels);
+  return error ? error : parser.parse(padded).get(document);
+}
+
 }  // namespace
 
 base::Result<Json> ParseJson(std::string_view text) {
   simdjson::dom::parser parser;
-  const simdjson::padded_string padded(text);
-  simdjson::error_code error = parser.allocate(padded.size(), kMostLevels);
   simdjson::dom::element document;
-  if (!error) error = parser.parse(padded).get(document);
+  simdjson::error_code error = Parse(text, parser, document);
+  // Rare, so only now: the number may be in a member that nobody asks for.
+  if (error == simdjson::NUMBER_ERROR)
+    error = Parse(WithNumbersWithinRange(text), parser, document);
   if (error == simdjson::DEPTH_ERROR)
     return base::InvalidArgument("the JSON is nested deeper than {} levels", kMostLevels);
   if (error)

@@ -1,5 +1,7 @@
 #include "server/json.h"
 
+#include <limits>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,8 +33,8 @@ TEST(JsonTest, OfMembersOfOneNameTheLastOneCounts) {
 }
 
 TEST(JsonTest, RefusesWhatIsNone) {
-  for (const std::string text : {"", "{", "{\"a\":}", "nul", "{\"a\":1}x", "\"\xff\"", "[1e999]",
-                                 "123456789012345678901234567890"})
+  for (const std::string text : {"", "{", "{\"a\":}", "nul", "{\"a\":1}x", "\"\xff\"", "[01]",
+                                 "[-]", "12345678901234567890123x", "[1e999,]"})
     EXPECT_EQ(ParseJson(text).status().code(), base::StatusCode::kInvalidArgument) << text;
   EXPECT_THAT(ParseJson(std::string(200, '[') + std::string(200, ']')).status().message(),
               HasSubstr("nested"));
@@ -64,6 +66,50 @@ TEST(FieldsTest, NullCountsAsNotGiven) {
   EXPECT_EQ(b, 3);
   EXPECT_THAT(c, ElementsAre("x"));
   EXPECT_THAT(d, ElementsAre("x", "y"));
+}
+
+// What does not fit is a number all the same, and members are known by theirs.
+TEST(JsonTest, NumbersThatDoNotFitBecomeDoubles) {
+  const auto json =
+      ParseJson(R"({"a":18446744073709551616,"b":-9223372036854775809,"c":1e999,"d":-1e999,)"
+                R"("e":18446744073709551615,"s":"\\\"99999999999999999999",)" +
+                ("\"f\":" + std::string(400, '9')) + "}");
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ((*json)["a"], 18446744073709551616.0);
+  EXPECT_EQ((*json)["b"], -9223372036854775809.0);
+  EXPECT_EQ((*json)["c"], std::numeric_limits<double>::max());
+  EXPECT_EQ((*json)["d"], std::numeric_limits<double>::lowest());
+  EXPECT_EQ((*json)["e"], UINT64_MAX);
+  EXPECT_EQ((*json)["s"], "\\\"99999999999999999999");
+  EXPECT_EQ((*json)["f"], std::numeric_limits<double>::max());
+}
+
+TEST(FieldsTest, SeedsAreAny64Bits) {
+  const auto seed = [](const char* text) {
+    const Json json = ParseJson(text).value();
+    Fields fields(json);
+    std::optional<uint64_t> value;
+    fields.Read("seed", value);
+    return fields.status().ok() ? fmt::format("{}", value.value()) : fields.status().message();
+  };
+  EXPECT_EQ(seed(R"({"seed":18446744073709551615})"), "18446744073709551615");
+  EXPECT_EQ(seed(R"({"seed":-1})"), "18446744073709551615");
+  EXPECT_EQ(seed(R"({"seed":-9223372036854775808})"), "9223372036854775808");
+  EXPECT_EQ(seed(R"({"seed":7.0})"), "7");
+  EXPECT_THAT(seed(R"({"seed":18446744073709551616})"), HasSubstr("'seed' is out of range"));
+  EXPECT_THAT(seed(R"({"seed":-1e300})"), HasSubstr("'seed' is out of range"));
+  EXPECT_THAT(seed(R"({"seed":1.5})"), HasSubstr("'seed' must be an integer"));
+}
+
+TEST(FieldsTest, IntegersBeyond64BitsAreToldByName) {
+  const Json json = ParseJson(R"({"n":99999999999999999999,"k":18446744073709551615})").value();
+  Fields n(json);
+  int value = 0;
+  n.Read("n", value);
+  EXPECT_THAT(n.status().message(), HasSubstr("'n' is out of range"));
+  Fields k(json);
+  k.Read("k", value);
+  EXPECT_THAT(k.status().message(), HasSubstr("'k' is out of range"));
 }
 
 TEST(FieldsTest, TheFirstErrorIsToldByName) {

@@ -15,7 +15,7 @@ void ReadSamplingParams(Fields& fields, const ServedModel& model, Call& call,
   fields.Read("max_new_tokens", max_tokens);
   CheckMaxTokens("max_new_tokens", max_tokens, fields);
   ReadGenerationFields(fields, model, call);
-  std::optional<int64_t> seed;
+  std::optional<uint64_t> seed;
   fields.Read("seed", seed);
   fields.Read("sampling_seed", seed);
   SetSeed(seed, call);

@@ -5,8 +5,10 @@
 namespace longspan::server {
 namespace {
 
-// Of one sequence; texts are cumulative in streams, too.
+// Of one sequence; cumulative in streams, too, unless these are incremental: then it is what has
+// come since the last event.
 struct Output {
+  int64_t tokens = 0;  // of all
   std::string text;
   std::vector<int32_t> ids;
   Json logprobs = Json::array();
@@ -32,7 +34,7 @@ class NativeFormatter : public Formatter {
   void OnPrefill(const PrefillEvent& event, std::string& out) override {
     Json json = OutputJson(event.sequence);
     json["prompt_progress"] = ProgressJson(event);
-    AppendIndexed(event.sequence, std::move(json), out);
+    Tell(event.sequence, std::move(json), out);
   }
 
   void OnScore(const ScoreEvent& event) override {
@@ -45,18 +47,14 @@ class NativeFormatter : public Formatter {
     output.text += event.text;
     output.cached_tokens = event.cached_tokens;
     if (event.token) {
+      ++output.tokens;
       output.ids.push_back(event.token->token);
       if (call_.logprobs) AddLogprobs(*event.token, output.logprobs, output.top_logprobs);
     }
     if (event.finish) output.finish = event.finish;
     if (!call_.stream) return;
     if (event.text.empty() && !event.finish && model_.tokenizer != nullptr) return;
-    Json json = OutputJson(event.sequence);
-    if (call_.incremental) {
-      json["text"] = event.text;
-      json["output_ids"] = event.token ? Json::array({event.token->token}) : Json::array();
-    }
-    AppendIndexed(event.sequence, std::move(json), out);
+    Tell(event.sequence, OutputJson(event.sequence), out);
   }
 
   void OnEnd(std::string& out) override { AppendDone(out); }
@@ -71,13 +69,19 @@ class NativeFormatter : public Formatter {
   // Benchmark clients take every line for data, so it is an event, and one without news.
   void OnSilence(std::string& out) override {
     for (size_t i = 0; i < outputs_.size(); ++i)
-      if (!outputs_[i].finish) return AppendIndexed(i, OutputJson(i), out);
+      if (!outputs_[i].finish) return Tell(i, OutputJson(i), out);
   }
 
  private:
-  void AppendIndexed(size_t sequence, Json json, std::string& out) const {
+  void Tell(size_t sequence, Json json, std::string& out) {
     if (is_array()) json["index"] = sequence;
     AppendEvent(json, out);
+    if (!call_.incremental) return;
+    Output& output = outputs_[sequence];
+    output.text.clear();
+    output.ids.clear();
+    output.logprobs.clear();
+    output.top_logprobs.clear();
   }
 
   bool is_array() const { return call_.is_batch || call_.generation.choices > 1; }
@@ -88,7 +92,7 @@ class NativeFormatter : public Formatter {
     Json meta = {{"id", outputs_.size() == 1 ? call_.id : fmt::format("{}_{}", call_.id, sequence)},
                  {"finish_reason", nullptr},
                  {"prompt_tokens", call_.prompt_tokens[prompt]},
-                 {"completion_tokens", output.ids.size()},
+                 {"completion_tokens", output.tokens},
                  {"cached_tokens", output.cached_tokens},
                  {"weight_version", "default"}};
     if (call_.logprobs) {
@@ -99,13 +103,14 @@ class NativeFormatter : public Formatter {
     if (output.finish) AddFinish(*output.finish, meta);
     if (output.finish && !call_.scored_prompts.empty()) AddPromptLogprobs(prompt, meta);
     Json json = {{"text", output.text}, {"meta_info", std::move(meta)}};
-    // In every event they would cost the square of the output.
-    if (output.finish || model_.tokenizer == nullptr) json["output_ids"] = output.ids;
+    // In every cumulative event they would cost the square of the output.
+    if (output.finish || call_.incremental || model_.tokenizer == nullptr)
+      json["output_ids"] = output.ids;
     return json;
   }
 
   static void AddFinish(const Finish& finish, Json& meta) {
-    Json reason = {{"type", ReasonName(finish.reason)}};
+    Json reason = {{"type", engine::ReasonName(finish.reason)}};
     if (finish.reason == engine::FinishReason::kLength) reason["length"] = finish.completion_tokens;
     if (Json matched = MatchedStop(finish); !matched.is_null()) reason["matched"] = matched;
     if (finish.reason == engine::FinishReason::kAbort) reason["message"] = "aborted";

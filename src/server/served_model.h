@@ -23,6 +23,7 @@ struct ServedModel {
   std::optional<text::ChatTemplate> chat_template;
   ToolStyle tool_style;  // of the template: FindToolStyle
   engine::RequestLimits limits;
+  int64_t most_queued = INT64_MAX;  // sequences that the engine lets wait
   std::vector<int32_t> end_tokens;
   // What a request leaves open: of generation_config.json, else OpenAI's (temperature 1).
   spec::SamplingSpec sampling = {.temperature = 1};

@@ -104,16 +104,35 @@ std::optional<HttpResponse> Service::CheckHead(const HttpRequest& head) {
                          "invalid_api_key");
   if (route == nullptr)
     return ErrorResponse(404, fmt::format("there is nothing at {}", head.path), {}, "not_found");
+  if (auto refusal = RefusalOfRequest(*route, head)) return refusal;
+  return RefusalOfState(*route);
+}
+
+std::optional<HttpResponse> Service::RefusalOfRequest(const Route& route, const HttpRequest& head) {
   const auto allows = [&](std::string_view method) {
-    return std::find(route->methods.begin(), route->methods.end(), method) != route->methods.end();
+    return std::find(route.methods.begin(), route.methods.end(), method) != route.methods.end();
   };
   if (!allows(head.method) && !(head.method == "HEAD" && allows("GET"))) {
     HttpResponse response = ErrorResponse(
         405, fmt::format("{} does not take {}", head.path, head.method), {}, "method_not_allowed");
-    response.headers.emplace_back("Allow", fmt::format("{}", fmt::join(route->methods, ", ")));
+    response.headers.emplace_back("Allow", fmt::format("{}", fmt::join(route.methods, ", ")));
     return response;
   }
-  if (!route->needs_model) return std::nullopt;
+  if (!head.IsOfThisSite())
+    return ErrorResponse(403,
+                         fmt::format("pages of {} may not use this server: put both behind one "
+                                     "address",
+                                     head.Header("origin")));
+  if (head.method != "POST" && head.method != "PUT") return std::nullopt;
+  if (!head.MayBeJson())
+    return ErrorResponse(415, fmt::format("the body must be JSON: send Content-Type: "
+                                          "application/json in place of {}",
+                                          head.Header("content-type")));
+  return std::nullopt;
+}
+
+std::optional<HttpResponse> Service::RefusalOfState(const Route& route) const {
+  if (!route.needs_model) return std::nullopt;
   if (model_.load() == nullptr)
     return ErrorResponse(503, "the server is starting: try again later");
   if (draining_) return ErrorResponse(503, "the server is shutting down: try another one");
@@ -121,8 +140,10 @@ std::optional<HttpResponse> Service::CheckHead(const HttpRequest& head) {
 }
 
 void Service::Handle(std::shared_ptr<Exchange> exchange) {
-  // CheckHead has found it.
-  (this->*FindRoute(exchange->request().path)->endpoint)(exchange);
+  // CheckHead has found it; but its body may have taken long.
+  const Route& route = *FindRoute(exchange->request().path);
+  if (auto refusal = RefusalOfState(route)) return exchange->Respond(std::move(*refusal));
+  (this->*route.endpoint)(exchange);
 }
 
 HttpResponse Service::Refusal(int status, const std::string& message) {

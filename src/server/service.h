@@ -74,6 +74,10 @@ class Service : public HttpHandler {
   void AddRoutes();
   const Route* FindRoute(const std::string& path) const;
   bool HasKey(const HttpRequest& head) const;
+  // What a route does not take: a method, a kind of body.
+  static std::optional<HttpResponse> RefusalOfRequest(const Route& route, const HttpRequest& head);
+  // Why a route does not answer while the server starts or ends.
+  std::optional<HttpResponse> RefusalOfState(const Route& route) const;
   // Parses the body on the pool, and calls back there.
   void OnPool(const Exchanged& exchange,
               std::function<void(const Exchanged&, const Json& request)> work);
@@ -97,6 +101,11 @@ class Service : public HttpHandler {
   void OpenApi(const Exchanged& exchange);
   void Root(const Exchanged& exchange);
 
+  struct HealthWatch {
+    int64_t turns = 0;  // of the engine, when it was asked for
+    base::Clock::Duration deadline{};
+  };
+  void WatchHealth(const std::weak_ptr<Exchange>& exchange, HealthWatch watch);
   void TryFlush(const Exchanged& exchange, base::Clock::Duration deadline);
   const ServedModel& model() const { return *model_.load(); }
 

@@ -8,8 +8,11 @@ namespace longspan::server {
 namespace {
 
 constexpr std::chrono::seconds kHealthTime{20};
+constexpr std::chrono::milliseconds kHealthCheck{100};
 
-HttpResponse Healthy() { return {.status = 200, .content_type = "text/plain; charset=utf-8"}; }
+HttpResponse Healthy(std::string why) {
+  return {.status = 200, .body = std::move(why), .content_type = "text/plain; charset=utf-8"};
+}
 
 // Answers 200 with the first token.
 class HealthSource : public ResponseSource {
@@ -24,12 +27,12 @@ class HealthSource : public ResponseSource {
   void Pull(ResponseWriter& writer) override {
     for (const GenerationEvent& event : generation_->Drain()) {
       const auto* failed = std::get_if<FailedEvent>(&event);
-      // A full queue is no illness: whether the engine gets on is seen when the time is over.
+      // A full queue is no illness: it is seen whether the engine gets on.
       if (failed != nullptr && failed->status.code() == base::StatusCode::kResourceExhausted)
         return;
       if (failed != nullptr) return writer.Respond(ErrorResponse(503, failed->status.message()));
       const auto* token = std::get_if<TokenEvent>(&event);
-      if (token != nullptr && token->finish) return writer.Respond(Healthy());
+      if (token != nullptr && token->finish) return writer.Respond(Healthy({}));
     }
   }
   void OnGone() override { generation_->Cancel(); }
@@ -62,16 +65,21 @@ void Service::HealthGenerate(const Exchanged& exchange) {
       });
   exchange->Attach(std::make_shared<HealthSource>(generation));
   generation->Start();
-  // A long chunk holds the token up, a queue too; an engine that has got on is healthy all the
-  // same.
-  server_->RunAfter(kHealthTime, [this, weak = std::weak_ptr(exchange), turns = loop_.turns()] {
-    const auto living = weak.lock();
+  WatchHealth(exchange,
+              {.turns = loop_.turns(), .deadline = base::SteadyClock().Now() + kHealthTime});
+}
+
+// A long chunk holds the token up, a queue too, and a full queue refuses it: an engine that has got
+// on since is healthy all the same.
+void Service::WatchHealth(const std::weak_ptr<Exchange>& exchange, HealthWatch watch) {
+  server_->RunAfter(kHealthCheck, [this, exchange, watch] {
+    const auto living = exchange.lock();
     if (living == nullptr) return;
-    const bool has_moved = loop_.turns() > turns;
-    living->Respond(has_moved
-                        ? Healthy()
-                        : ErrorResponse(503, fmt::format("the engine has done nothing for {} s",
-                                                         kHealthTime.count())));
+    if (loop_.turns() > watch.turns)
+      return living->Respond(Healthy("the engine gets on with other requests\n"));
+    if (base::SteadyClock().Now() < watch.deadline) return WatchHealth(exchange, watch);
+    living->Respond(ErrorResponse(
+        503, fmt::format("the engine has done nothing for {} s", kHealthTime.count())));
   });
 }
 

@@ -84,6 +84,46 @@ TEST_F(ServiceTest, WithoutTheKeyNothingButHealthIsThere) {
   EXPECT_EQ(StatusOf(strict.CheckHead(Head("GET", "/metrics"))), 401);
 }
 
+TEST_F(ServiceTest, BodiesAreJsonByTheirKindOrAtLeastNotAPages) {
+  Service service({}, loop_, *pool_);
+  const ServedModel model;
+  service.SetModel(model);
+  const auto status = [&](const char* type, const char* origin = nullptr) {
+    HttpRequest head = Head("POST", "/v1/completions");
+    head.headers.emplace_back("host", "a.example:8000");
+    if (type != nullptr) head.headers.emplace_back("content-type", type);
+    if (origin != nullptr) head.headers.emplace_back("origin", origin);
+    return StatusOf(service.CheckHead(head));
+  };
+  for (const char* type : {"application/json", "Application/JSON; charset=utf-8",
+                           "application/vnd.api+json", "application/x-www-form-urlencoded"})
+    EXPECT_EQ(status(type), 0) << type;
+  EXPECT_EQ(status(nullptr), 0);
+  for (const char* type : {"text/plain", "multipart/form-data; boundary=x", "application/xml",
+                           "application/jsonx", "+json", ""})
+    EXPECT_EQ(status(type), 415) << type;
+  const char* own = "http://A.example:8000";
+  EXPECT_EQ(status("application/json", own), 0);
+  EXPECT_EQ(status("application/x-www-form-urlencoded", own), 415);
+  for (const char* origin : {"http://b.example:8000", "http://a.example", "null", "", "http://",
+                             "http://a.example:80000", "file://"})
+    for (const char* type : {"application/json", "application/x-www-form-urlencoded", "text/plain"})
+      EXPECT_EQ(status(type, origin), 403) << origin;
+}
+
+TEST_F(ServiceTest, NoRouteAnswersPagesOfOtherSites) {
+  Service service({}, loop_, *pool_);
+  const ServedModel model;
+  service.SetModel(model);
+  for (const auto& [path, method] : service.Routes()) {
+    HttpRequest head = Head(method, path);
+    head.headers = {{"host", "a.example"}, {"origin", "https://b.example"}};
+    EXPECT_EQ(StatusOf(service.CheckHead(head)), 403) << path;
+    head.headers = {{"host", "a.example"}, {"origin", "https://a.example:443"}};
+    EXPECT_EQ(StatusOf(service.CheckHead(head)), 0) << path;
+  }
+}
+
 TEST_F(ServiceTest, ErrorsHaveOpenAisShape) {
   Service service({}, loop_, *pool_);
   const HttpResponse refusal = service.Refusal(429, "too much");

@@ -80,6 +80,15 @@ class LaunchFlagsTest(unittest.TestCase):
             done = self.serve(line + " --dtype auto")
             self.assertIn("/none", done.stderr, line)
 
+    def test_flags_without_meaning_are_noted(self):
+        flags = ("--enable-metrics", "--random-seed 42", "--skip-server-warmup",
+                 "--disable-cuda-graph")
+        done = self.serve(f"--model-path M {' '.join(flags)} --chunked-prefill-size -1")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("/none", done.stderr)
+        for flag in flags:
+            self.assertIn(f"{flag.split()[0]} has no meaning here", done.stderr)
+
     def test_what_is_unknown_is_told_otherwise(self):
         done = self.serve(LINES[0] + " --no-such-flag")
         self.assertEqual(done.returncode, 2)

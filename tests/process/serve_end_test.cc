@@ -41,6 +41,41 @@ TEST(ServeEndTest, ASignalDrainsAndASecondOneEnds) {
   }
 }
 
+TEST(ServeEndTest, AnUploadThatASignalOvertakesIsAnswered) {
+  RunningServer server;
+  const std::string request =
+      RequestText("POST", "/v1/completions", json{{"prompt", std::string(100000, 'x')}}.dump());
+  HttpClient client(server.port());
+  client.Send(std::string_view(request).substr(0, 50000));
+  server.ExpectMetric("longspan_connections", 2);  // and that which asks
+  kill(server.pid(), SIGTERM);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  client.Send(std::string_view(request).substr(50000));
+  const HttpReply reply = client.Read();
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_THAT(reply.body, HasSubstr("shutting down"));
+  EXPECT_EQ(server.Wait().exit_code, 0);
+}
+
+TEST(ServeEndTest, AtTheLimitOfConnectionsHealthStillAnswers) {
+  const RunningServer server({"--max-connections", "2"});
+  const std::string stream = RequestText(
+      "POST", "/v1/completions",
+      json{{"prompt", "x"}, {"max_tokens", 20000}, {"ignore_eos", true}, {"stream", true}}.dump());
+  HttpClient busy(server.port());
+  busy.Send(stream);
+  busy.ReadUntil("data: ");
+  HttpClient idle(server.port());
+  EXPECT_EQ(idle.Get("/health").status, 200);
+  EXPECT_EQ(server.Get("/health").status, 200);
+  HttpClient busy_too(server.port());
+  busy_too.Send(stream);
+  busy_too.ReadUntil("data: ");
+  const HttpReply refused = server.Get("/health");
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.headers.count("retry-after"), 1u);
+}
+
 TEST(ServeEndTest, AFullQueueIsToldWithATime) {
   RunningServer server({"--max-running-requests", "1", "--max-queued-requests", "1"});
   const std::string body =
@@ -59,6 +94,15 @@ TEST(ServeEndTest, AFullQueueIsToldWithATime) {
   const HttpReply reply = refused.Read();
   EXPECT_EQ(reply.status, 429);
   EXPECT_EQ(reply.headers.count("retry-after"), 1u);
+  // Full, but getting on: said at once.
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(server.Get("/health_generate").status, 200);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  // One that can never be queued is told so.
+  const HttpReply batch =
+      server.Post("/v1/completions", {{"prompt", {"a", "b", "c"}}, {"max_tokens", 2}});
+  EXPECT_EQ(batch.status, 400);
+  EXPECT_THAT(batch.body, HasSubstr("--max-queued-requests"));
 }
 
 // What a stream of completions says, whole or from somewhere on.

@@ -147,9 +147,11 @@ TEST_F(ServeHostileTest, HalfOpenConnectionsAreLeftInTime) {
     clients.push_back(std::make_unique<HttpClient>(server_->port()));
     HttpClient& client = *clients.back();
     if (i % 4 == 0) client.Send("POST /v1/comple");
-    if (i % 4 == 1) client.Send("POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{");
+    if (i % 4 == 1)
+      client.Send("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{");
     if (i % 4 == 2)
-      client.Send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
+      client.Send(
+          "POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab");
     // One byte now and then does not help.
     if (i % 4 == 3) client.Send("G");
   }
