@@ -131,7 +131,7 @@ struct IndexBlock {
 // One row of a weighted sum: out = sum_j weights[j] * x[places[j]].
 struct CombineRow {
   const char* x = nullptr;
-  int64_t x_stride = 0;  // bytes
+  int64_t x_stride = 0;             // bytes
   const int32_t* places = nullptr;  // below 0: no term
   const float* weights = nullptr;
   int64_t terms = 0;
