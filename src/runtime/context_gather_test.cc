@@ -130,8 +130,7 @@ TEST(ContextGatherTest, EveryRankGetsTheCacheOfAll) {
     EXPECT_TRUE(rank->groups().status().ok());
     EXPECT_EQ(rank->memory(kv::kKeyPlane), want);
     std::vector<float> want_values = want;
-    for (float& value : want_values)
-      if (value > 0) value += 999;
+    for (float& value : want_values) value += value > 0 ? 999 : 0;
     EXPECT_EQ(rank->memory(kv::kValuePlane), want_values);
     const int64_t bytes = rank->groups().context_group()->received_bytes();
     EXPECT_EQ(bytes, (kRows - rank->count()) * 2 * kRowElements * 4);

@@ -271,10 +271,11 @@ TEST(ExpertExchangeFailureTest, ARankMayGoAfterItsAnnouncement) {
     std::array<int32_t, 2> announced = {7, 9};  // rows and pairs
     std::array<int32_t, 2> other = {};
     std::array<int32_t, 2> own = {};
-    const auto bytes = std::as_bytes(std::span(announced));
-    groups.ExchangeWithExperts(std::vector{bytes, bytes},
-                               std::vector{std::as_writable_bytes(std::span(other)),
-                                           std::as_writable_bytes(std::span(own))});
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(announced));
+    groups.ExchangeWithExperts(
+        std::vector{bytes, bytes},
+        std::vector<std::span<std::byte>>{std::as_writable_bytes(std::span(other)),
+                                          std::as_writable_bytes(std::span(own))});
     EXPECT_TRUE(groups.AwaitExperts());
     EXPECT_GT(other[0], 0);
     links[1].Close();
