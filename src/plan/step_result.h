@@ -78,7 +78,7 @@ struct RowResult {
   uint32_t slot = 0;   // index into the plan's logits_rows
   int32_t token = -1;  // sampled, or -1
   float logprob = 0;   // of the sampled or the scored token
-  std::vector<std::pair<int32_t, float>> top_logprobs;  // as many as the sequence's sampling says
+  std::vector<std::pair<int32_t, float>> top_logprobs;
   std::vector<float> logits;
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "server/http_test_support.h"
+#include "tests/support/http_client.h"
 
 namespace longspan::server {
 namespace {

@@ -5,7 +5,6 @@
 #include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/cancellation_signal.hpp>
-#include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/this_coro.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -18,6 +17,7 @@
 #include <fmt/format.h>
 
 #include "base/clock.h"
+#include "server/http_exchange.h"
 #include "server/http_reader.h"
 #include "server/http_response_writer.h"
 #include "server/socket_deadline.h"
@@ -45,8 +45,6 @@ std::chrono::milliseconds SilenceOf(const HttpLimits& limits, uint64_t session) 
                                                       (1 - (turn - std::floor(turn)) / 4));
 }
 
-class Session;
-
 // From the first byte of a request on: who stops the server waits for these.
 class ActiveRequest {
  public:
@@ -58,35 +56,9 @@ class ActiveRequest {
   std::atomic<int64_t>& count_;
 };
 
-// Keeps its session alive until it is answered.
-class SessionExchange : public Exchange, public std::enable_shared_from_this<SessionExchange> {
- public:
-  SessionExchange(HttpRequest request, std::shared_ptr<Session> session,
-                  asio::any_io_executor executor)
-      : Exchange(std::move(request)),
-        session_(std::move(session)),
-        executor_(std::move(executor)) {}
-
-  void Respond(HttpResponse response) override;
-  void Attach(std::shared_ptr<ResponseSource> source) override;
-  void Wake() override;
-  bool gone() const override { return gone_.load(); }
-
-  // On the I/O thread.
-  void Pull();
-  void Silence();
-  void MarkGone();
-  void Detach();
-
- private:
-  std::shared_ptr<Session> session_;  // of the I/O thread; null when it is over
-  asio::any_io_executor executor_;
-  std::shared_ptr<ResponseSource> source_;  // of the I/O thread
-  std::atomic<bool> wake_pending_{false};
-  std::atomic<bool> gone_{false};
-};
-
-class Session : public HttpSession, public std::enable_shared_from_this<Session> {
+class Session : public HttpSession,
+                public ResponseOutput,
+                public std::enable_shared_from_this<Session> {
  public:
   Session(Tcp::socket socket, SessionContext& context)
       : context_(context),
@@ -114,10 +86,10 @@ class Session : public HttpSession, public std::enable_shared_from_this<Session>
     return idle_since_;
   }
 
-  HttpResponseWriter& writer() { return writer_; }
-  // Sends what has been written: as much as the socket takes at once from here, which costs a token
-  // no turn of the coroutine and no timer, and the rest from there.
-  void Flush();
+  ResponseWriter& writer() override { return writer_; }
+  // As much as the socket takes at once from here, which costs a token no turn of the coroutine and
+  // no timer, and the rest from there.
+  void Flush() override;
 
  private:
   asio::awaitable<bool> Serve();
@@ -161,56 +133,6 @@ class Session : public HttpSession, public std::enable_shared_from_this<Session>
   bool awaits_silence_ = false;            // the coroutine does
   asio::steady_timer::time_point sign_{};  // of life, the last one
 };
-
-// --- SessionExchange ---------------------------------------------------------------------------
-
-void SessionExchange::Respond(HttpResponse response) {
-  asio::post(executor_, [self = shared_from_this(), response = std::move(response)]() mutable {
-    if (self->session_ == nullptr) return;
-    self->session_->writer().Respond(std::move(response));
-    self->session_->Flush();
-  });
-}
-
-void SessionExchange::Attach(std::shared_ptr<ResponseSource> source) {
-  asio::post(executor_, [self = shared_from_this(), source = std::move(source)]() mutable {
-    if (self->session_ == nullptr || self->gone()) return source->OnGone();
-    self->source_ = std::move(source);
-    self->Pull();
-  });
-}
-
-void SessionExchange::Wake() {
-  if (wake_pending_.exchange(true)) return;
-  asio::post(executor_, [self = shared_from_this()] {
-    self->wake_pending_.store(false);
-    self->Pull();
-  });
-}
-
-void SessionExchange::Pull() {
-  if (session_ == nullptr || source_ == nullptr || gone()) return;
-  source_->Pull(session_->writer());
-  session_->Flush();
-}
-
-void SessionExchange::Silence() {
-  if (source_ == nullptr) return;
-  source_->OnSilence(session_->writer());
-  session_->Flush();
-}
-
-void SessionExchange::MarkGone() {
-  gone_.store(true);
-  if (source_ != nullptr) source_->OnGone();
-}
-
-void SessionExchange::Detach() {
-  session_.reset();
-  source_.reset();
-}
-
-// --- Session -----------------------------------------------------------------------------------
 
 asio::awaitable<void> Session::Run() {
   // Not awaited in a condition: g++ 12 loses its place in a loop of two of those.

@@ -14,7 +14,6 @@
 #include <gtest/gtest.h>
 
 #include "server/http_server.h"
-#include "tests/support/http_client.h"
 
 namespace longspan::server {
 

@@ -89,6 +89,7 @@ TEST(GenerateTest, RanksThatDivideAStageAnswerAsOne) {
   expect_answer({"--cp-size", "2"});
   expect_answer({"--cp-size", "3", "--cp-strategy", "zigzag"});
   expect_answer({"--pp-size", "2", "--cp-size", "2", "--tp-size", "2"});
+  expect_answer({"--cp-size", "2", "--kv-placement", "sharded"});
 }
 
 TEST(GenerateTest, JsonHasTheKeysThatOthersRead) {
