@@ -31,6 +31,15 @@ INSTANTIATE_TEST_SUITE_P(
                        ::testing::Values(1, 2, 3), ::testing::Values<int64_t>(1, 7, 64, 100, 333)),
     CaseName);
 
+// As many stages as these models have layers.
+INSTANTIATE_TEST_SUITE_P(FourStages, ContextGridTest,
+                         ::testing::Combine(::testing::Values("rand-deepseek-v32", "tiny-qwen3-moe",
+                                                              "tiny-deepseek-v3",
+                                                              "tiny-deepseek-v32"),
+                                            ::testing::Values(4),
+                                            ::testing::Values<int64_t>(7, 100)),
+                         CaseName);
+
 TEST_P(ContextGridTest, GivesTheBitsOfOneRank) {
   const auto& [name, stages, chunk] = GetParam();
   if (IsFixture(name)) LONGSPAN_REQUIRE_FIXTURES();
