@@ -1,7 +1,10 @@
 // What ranks are told to have received is what the formulas say.
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include "model/architecture.h"
+#include "plan/context_volume.h"
 #include "plan/exchange_volume.h"
 #include "tests/engine/engine_harness.h"
 
@@ -11,13 +14,13 @@ namespace {
 constexpr int64_t kChunk = 128;
 
 // Of the first chunk of a prompt of two, by rank: nothing is sampled there.
-std::vector<plan::AxisBytes> BytesOfAChunk(engine::Engine& engine) {
+std::vector<plan::AxisBytes> BytesOfAChunk(engine::Engine& engine, int vocab_size) {
   std::vector<plan::AxisBytes> bytes;
   engine.set_step_observer([&](const engine::StepRecord& step) {
     if (step.slices.front().begin > 0) return;
     for (const plan::StageTiming& rank : step.stages) bytes.push_back(rank.exchanged);
   });
-  Generate(engine, {.prompt = RandomIds(2 * kChunk, 1024, 1), .max_tokens = 1});
+  Generate(engine, {.prompt = RandomIds(2 * kChunk, vocab_size, 1), .max_tokens = 1});
   engine.set_step_observer({});
   return bytes;
 }
@@ -34,7 +37,7 @@ TEST(ExchangeBytesTest, AreThoseOfTheFormulas) {
                                      .expert_ranks = 2,
                                      .chunk_tokens = kChunk,
                                      .reuse_prefixes = false});
-    const auto bytes = BytesOfAChunk(*engine);
+    const auto bytes = BytesOfAChunk(*engine, model.vocab_size);
     ASSERT_EQ(std::ssize(bytes), 2 * ranks);
     const int stage_layers = model.layers() / 2;
     const double layers = stage_layers * plan::TensorLayerBytes(kChunk, row_bytes, ranks);
@@ -55,6 +58,38 @@ TEST(ExchangeBytesTest, AreThoseOfTheFormulas) {
       EXPECT_GT(experts, plan::MeanExpertLayerBytes(volume, 1, kChunk));
       EXPECT_LT(experts, plan::MeanExpertLayerBytes(volume, 2, kChunk));
     }
+  }
+}
+
+// A latent, its rope key and the index key of every token; or queries and results, where ranks keep
+// a page each of the chunk's two.
+TEST(ExchangeBytesTest, OfContextRanksAreThoseOfTheFormulas) {
+  struct Case {
+    const char* model;
+    const char* placement;
+  };
+  for (const auto& [name, placement] : {Case{"tiny-qwen3-moe", "replicated"},
+                                        {"rand-deepseek-v32", "replicated"},
+                                        {"tiny-qwen3-moe", "sharded"}}) {
+    SCOPED_TRACE(std::string(name) + " " + placement);
+    const auto path = ModelFolder(name);
+    const spec::ModelSpec model = model::LoadModelSpec(path).value();
+    const auto engine = Start(path, {.backend = "cpu",
+                                     .dtype = "f32",
+                                     .kv_cache_dtype = "bf16",
+                                     .context_ranks = 2,
+                                     .kv_placement = placement,
+                                     .chunk_tokens = kChunk,
+                                     .reuse_prefixes = false});
+    const bool sharded = placement == std::string("sharded");
+    const auto volume_of = sharded ? plan::ShardedVolume : plan::ReplicatedVolume;
+    double received = 0;
+    for (const plan::AxisBytes& rank : BytesOfAChunk(*engine, model.vocab_size)) {
+      EXPECT_EQ(rank.tensor, 0);
+      received += static_cast<double>(rank.context) / 2;
+    }
+    EXPECT_EQ(received, static_cast<double>(kChunk * model.layers()) *
+                            volume_of(model, 2, 2, sizeof(float)).per_token_layer);
   }
 }
 

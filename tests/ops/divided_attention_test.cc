@@ -3,14 +3,11 @@
 #include <vector>
 
 #include "tests/ops/compare.h"
-#include "tests/support/paged_step.h"
 
 namespace longspan::op_suite {
 namespace {
 
-using support::PagedStep;
 using support::RandomValues;
-using support::SliceRange;
 
 class DividedAttentionTest : public BackendTest {};
 INSTANTIATE_TEST_SUITE_P(, DividedAttentionTest, testing::ValuesIn(AllBackends()), CaseName);
