@@ -19,9 +19,12 @@ namespace longspan::backend::cpu {
 template <typename V, typename Compute>
 struct AttentionStep {
   static constexpr bool kBf16 = sizeof(Compute) == 2;
+  static constexpr bool kWidens = kWidensRows<V, kBf16>;
+  using Row = RowElement<V, kBf16>;
   // Some register tiles: a piece of the keys stays near for all of them, and the reductions of one
   // row overlap with another's.
   static constexpr int kRows = 4 * V::kTileRows;
+  static_assert(kRows <= kAttentionStepRows);
   // Below every score, and finite: its distance to any other is a number.
   static constexpr float kMasked = -1e30f;
 
@@ -36,7 +39,7 @@ struct AttentionStep {
   int64_t token;  // and head: of the row after these
   int64_t head;
   alignas(64) float scores[kRows * kAttentionKeys];
-  alignas(64) Compute probabilities[kRows * kAttentionKeys];
+  alignas(64) Row probabilities[kRows * kAttentionKeys];
   alignas(64) float rescale[32];
 
   // Goes before the first rows.
@@ -66,6 +69,7 @@ struct AttentionStep {
       }
       visible = limit[rows - 1];
     } while (visible <= 0);
+    if constexpr (kWidens) WidenQueries();
     return true;
   }
 
@@ -78,6 +82,14 @@ struct AttentionStep {
 
  private:
   int64_t padded_keys() const { return PaddedKeys(visible); }
+
+  void WidenQueries() {
+    const int64_t dim = PaddedFloats(tile->keys.dim);
+    const int64_t stride = dim + PaddedFloats(tile->rope_keys.dim);
+    WidenRows<V>(query, rows, tile->keys.dim, tile->wide_queries, stride);
+    if (tile->rope_keys.dim > 0)
+      WidenRows<V>(rope_query, rows, tile->rope_keys.dim, tile->wide_queries + dim, stride);
+  }
 
   struct Scores {
     AttentionStep* step;
@@ -129,7 +141,7 @@ struct AttentionStep {
   [[gnu::always_inline]] void UpdateRow(int64_t r, typename V::Vec max, typename V::Vec factor) {
     float* denominator = tile->denominators + (first_row + r) * 16;
     auto sum = V::Mul(V::Load(denominator), factor);
-    Compute* rounded = probabilities + r * kAttentionKeys;
+    Row* rounded = probabilities + r * kAttentionKeys;
     for (int64_t key = 0; key < padded_keys(); key += V::kWidth)
       V::Store(rounded + key,
                Exp2OfNegative<V, kBf16>(V::Sub(V::Load(scores + r * kAttentionKeys + key), max)));

@@ -39,21 +39,21 @@ struct AttentionScratch {
 
   // For keys and values of one size.
   static AttentionScratch For(int64_t group, int64_t dim, int64_t rope_dim) {
-    const int64_t padded = DivideUp(dim, 16) * 16;
+    const int64_t padded = PaddedFloats(dim);
     return {.rows = DivideUp(std::max(kAttentionRows, group), 16) * 16,
             .key_padded = padded,
             .rope_dim = rope_dim,
             .dim_padded = padded};
   }
 
-  int64_t row_words() const {
-    return std::max({key_padded, dim_padded, DivideUp(rope_dim, 16) * 16});
-  }
+  int64_t row_words() const { return std::max({key_padded, dim_padded, PaddedFloats(rope_dim)}); }
   int64_t key_words() const { return (key_padded + rope_dim) * kAttentionKeys; }
   int64_t value_words() const { return kAttentionKeys * dim_padded; }
+  int64_t wide_words() const { return kAttentionStepRows * (key_padded + PaddedFloats(rope_dim)); }
   int64_t words() const {
-    // Keys, values, converted rows, sums, denominators, maxima.
-    return key_words() + value_words() + 16 * row_words() + rows * dim_padded + rows * 16 + rows;
+    // Keys, values, converted rows, sums, denominators, maxima, queries.
+    return key_words() + value_words() + 16 * row_words() + rows * dim_padded + rows * 16 + rows +
+           wide_words();
   }
 
   // A piece for every thread, and zeros for all.
@@ -90,6 +90,7 @@ struct AttentionScratch {
     tile.sums = take(rows * dim_padded);
     tile.denominators = take(rows * 16);
     tile.maxima = take(rows);
+    tile.wide_queries = take(wide_words());
   }
 };
 

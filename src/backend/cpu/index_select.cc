@@ -78,7 +78,7 @@ struct Scratch {
 
   int64_t candidates() const { return DivideUp(Best::Capacity(top_k), 8) * 8; }  // of a token
   int64_t words() const {
-    return dim_padded * kAttentionKeys + 16 * dim_padded + kTokens * kAttentionKeys +
+    return dim_padded * (kAttentionKeys + 16 + kAttentionStepRows) + kTokens * kAttentionKeys +
            kTokens * 2 * candidates();
   }
 };
@@ -92,7 +92,8 @@ struct TaskScratch {
   char* converted() const {
     return reinterpret_cast<char*>(words + sizes.dim_padded * kAttentionKeys);
   }
-  float* scores() const { return words + sizes.dim_padded * (kAttentionKeys + 16); }
+  float* wide_queries() const { return words + sizes.dim_padded * (kAttentionKeys + 16); }
+  float* scores() const { return wide_queries() + sizes.dim_padded * kAttentionStepRows; }
   Candidate* candidates(int64_t token) const {
     return reinterpret_cast<Candidate*>(scores() + kTokens * kAttentionKeys) +
            token * sizes.candidates();
@@ -107,6 +108,7 @@ void SelectRows(const ops::IndexSelectArgs& args, int64_t row, const TaskScratch
   block.queries = RowAt(args.queries, row);
   block.head_weights = args.head_weights.row<float>(row);
   block.packed_keys = scratch.packed_keys();
+  block.wide_queries = scratch.wide_queries();
   block.scores = scratch.scores();
   Best best[kTokens];
   for (int64_t token = 0; token < block.tokens; ++token)

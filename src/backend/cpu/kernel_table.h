@@ -24,6 +24,11 @@ constexpr int64_t kStepsPerPass = 512;
 // Query rows (tokens x heads of one group) of an attention task, and keys of a block, at most.
 constexpr int64_t kAttentionRows = 512;
 constexpr int64_t kAttentionKeys = 128;
+// Of these rows so many at most meet a block of keys at once.
+constexpr int64_t kAttentionStepRows = 24;
+
+// Floats of a row in scratch: whole lines of the cache.
+constexpr int64_t PaddedFloats(int64_t elements) { return (elements + 15) / 16 * 16; }
 
 enum ElementType : int { kFloat = 0, kBfloat = 1 };
 
@@ -92,6 +97,9 @@ struct AttentionTile {
   float* maxima = nullptr;            // [rows]
   float* denominators = nullptr;      // [rows, 16]
   int64_t dim_padded = 0;
+  // The same, [kAttentionStepRows, both parts of a query, each padded to PaddedFloats]: for kernels
+  // without a product of bf16.
+  float* wide_queries = nullptr;
 };
 
 // Attention of one head of expanded latents: `attention.keys` and `attention.values` are read from
@@ -125,7 +133,9 @@ struct IndexBlock {
   int64_t count = 0;  // keys, at most kAttentionKeys
   float scale = 1;
   uint32_t* packed_keys = nullptr;  // scratch [steps, kAttentionKeys]
-  float* scores = nullptr;          // [tokens, kAttentionKeys]; beyond `count` undefined
+  // Scratch [kAttentionStepRows, PaddedFloats of a query], as AttentionTile's.
+  float* wide_queries = nullptr;
+  float* scores = nullptr;  // [tokens, kAttentionKeys]; beyond `count` undefined
 };
 
 // One row of a weighted sum: out = sum_j weights[j] * x[places[j]].

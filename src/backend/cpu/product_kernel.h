@@ -12,9 +12,12 @@ namespace longspan::backend::cpu {
 // One tile of one pass over a ProductBlock.
 template <typename V, bool kBf16>
 struct ProductTile {
+  static constexpr bool kWidens = kWidensRows<V, kBf16>;
+
   const ProductBlock* block;
   int64_t first_row;
-  int64_t first_column;  // in the panel
+  const char* rows[V::kTileRows];  // from the pass's first step on, as MultiplyAdd reads them
+  int64_t first_column;            // in the panel
   int64_t first_step;
   int64_t steps;
   bool first_pass;
@@ -22,6 +25,22 @@ struct ProductTile {
 
   template <int kRows, int kVectors>
   [[gnu::noinline]] void Run() const;
+
+  // Goes to the rows from `row` on, at most so many as a tile has; `wide` is room for them.
+  [[gnu::always_inline]] void SetRows(int64_t row, float* wide) {
+    const ProductBlock& b = *block;
+    first_row = row;
+    const int64_t count = b.rows - row < V::kTileRows ? b.rows - row : V::kTileRows;
+    for (int64_t r = 0; r < count; ++r) {
+      const int64_t source = b.source_rows != nullptr ? b.source_rows[row + r] : row + r;
+      rows[r] = b.x + source * b.x_stride + first_step * 4;
+    }
+    if constexpr (kWidens) {
+      const int64_t first_element = 2 * first_step;
+      const int64_t left = b.columns - first_element;
+      WidenRows<V>(rows, count, left < 2 * steps ? left : 2 * steps, wide, 2 * kStepsPerPass);
+    }
+  }
 
  private:
   // The result's cache lines, while the sums are made.
@@ -45,12 +64,6 @@ template <typename V, bool kBf16>
 template <int kRows, int kVectors>
 void ProductTile<V, kBf16>::Run() const {
   const ProductBlock& b = *block;
-  const char* a[kRows];
-  LONGSPAN_UNROLL
-  for (int r = 0; r < kRows; ++r) {
-    const int64_t row = b.source_rows != nullptr ? b.source_rows[first_row + r] : first_row + r;
-    a[r] = b.x + row * b.x_stride + first_step * 4;
-  }
   Accumulators<V, kRows, kVectors> sums;
   float* partial = b.partial_sums + first_row * kPanelColumns + first_column;
   LONGSPAN_UNROLL
@@ -60,7 +73,7 @@ void ProductTile<V, kBf16>::Run() const {
       sums.at[r][v] = first_pass ? V::Set(0) : V::Load(partial + r * kPanelColumns + v * V::kWidth);
   }
   if (last_pass) PrefetchOut<kRows>();
-  MultiplyAdd<V, kBf16>(a, b.panel + first_step * kPanelColumns + first_column, kPanelColumns,
+  MultiplyAdd<V, kBf16>(rows, b.panel + first_step * kPanelColumns + first_column, kPanelColumns,
                         steps, sums);
   if (!last_pass) {
     LONGSPAN_UNROLL
@@ -71,7 +84,7 @@ void ProductTile<V, kBf16>::Run() const {
     }
     return;
   }
-  if (kBf16 && b.columns % 2 != 0) AddOddColumn(a, sums);
+  if (kBf16 && !kWidens && b.columns % 2 != 0) AddOddColumn(rows, sums);
   Finish(sums);
 }
 
@@ -116,22 +129,25 @@ inline void ProductTile<V, kBf16>::Finish(const Accumulators<V, kRows, kVectors>
 template <typename V, bool kBf16>
 void Product(const ProductBlock& block) {
   constexpr int64_t kTileColumns = int64_t{V::kWidth} * V::kTileVectors;
-  const int64_t steps = kBf16 ? block.columns / 2 : block.columns;  // whole ones
+  using Tile = ProductTile<V, kBf16>;
+  // Whole ones; widened rows end with a zero where they need one.
+  const int64_t steps = kBf16 ? (block.columns + (Tile::kWidens ? 1 : 0)) / 2 : block.columns;
+  alignas(64) float wide[Tile::kWidens ? V::kTileRows * 2 * kStepsPerPass : 1];
   for (int64_t first_step = 0; first_step == 0 || first_step < steps; first_step += kStepsPerPass) {
     const int64_t left = steps - first_step;
-    ProductTile<V, kBf16> tile;
+    Tile tile;
     tile.block = &block;
     tile.first_step = first_step;
     tile.steps = left < kStepsPerPass ? left : kStepsPerPass;
     tile.first_pass = first_step == 0;
     tile.last_pass = left <= kStepsPerPass;
-    for (int64_t column = 0; column < block.panel_columns; column += kTileColumns) {
-      const int64_t columns_left = block.panel_columns - column;
-      const int64_t vectors = (columns_left + V::kWidth - 1) / V::kWidth;
-      tile.first_column = column;
-      for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
-        tile.first_row = row;
-        WithTileShape<V::kTileRows, V::kTileVectors>(block.rows - row, vectors, tile);
+    for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
+      tile.SetRows(row, wide);
+      for (int64_t column = 0; column < block.panel_columns; column += kTileColumns) {
+        const int64_t columns_left = block.panel_columns - column;
+        tile.first_column = column;
+        WithTileShape<V::kTileRows, V::kTileVectors>(
+            block.rows - row, (columns_left + V::kWidth - 1) / V::kWidth, tile);
       }
     }
   }

@@ -6,6 +6,9 @@
 
 #include <cstdint>
 
+#include "backend/cpu/row_kernels.h"
+#include "backend/cpu/simd_math.h"
+
 // Loops over a tile are unrolled before the compiler decides what lives in registers: otherwise the
 // accumulators go through memory before and after every product.
 #define LONGSPAN_UNROLL _Pragma("GCC unroll 8")
@@ -18,8 +21,40 @@ struct Accumulators {
   typename V::Vec at[kRows][kVectors];
 };
 
+// How the rows of a product are read. Without a dot product of bf16 pairs they are widened to f32
+// before they meet the columns, once for all of them: a column's pairs are split in registers for
+// all rows together.
+template <typename V, bool kBf16>
+constexpr bool kWidensRows = kBf16 && !V::kBf16Dot;
+template <bool kBf16, bool kWidened>
+struct RowElementOf {
+  using Type = float;
+};
+template <>
+struct RowElementOf<true, false> {
+  using Type = Bfloat;
+};
+template <typename V, bool kBf16>
+using RowElement = typename RowElementOf<kBf16, kWidensRows<V, kBf16>>::Type;
+// Bytes of a row that meet one word of a column.
+template <typename V, bool kBf16>
+constexpr int64_t kRowStepBytes = kWidensRows<V, kBf16> ? 8 : 4;
+
+// Rows of `elements` bf16 as MultiplyAdd reads them: moves rows[0 .. count) into `wide`, `stride`
+// floats apart, with a zero behind an odd number of elements.
+template <typename V>
+[[gnu::always_inline]] inline void WidenRows(const char** rows, int64_t count, int64_t elements,
+                                             float* wide, int64_t stride) {
+  for (int64_t r = 0; r < count; ++r, wide += stride) {
+    Convert<V, Bfloat, float>(rows[r], wide, elements);
+    if (elements % 2 != 0) wide[elements] = 0;
+    rows[r] = reinterpret_cast<const char*>(wide);
+  }
+}
+
 // sums += A W for `steps` steps of 32-bit words (see kPanelColumns): a[row] points to the row's
-// words, w to the tile's first column of the first step, steps being w_stride words apart.
+// elements (RowElement), w to the tile's first column of the first step, steps being w_stride words
+// apart.
 template <typename V, bool kBf16, int kRows, int kVectors>
 [[gnu::always_inline]] inline void MultiplyAdd(const char* const* a, const uint32_t* w,
                                                int64_t w_stride, int64_t steps,
@@ -30,39 +65,37 @@ template <typename V, bool kBf16, int kRows, int kVectors>
   for (int r = 0; r < kRows; ++r) row[r] = a[r];
   for (int64_t step = 0; step < steps; ++step, w += w_stride) {
     Vec column[kVectors];
-    LONGSPAN_UNROLL
-    for (int v = 0; v < kVectors; ++v) column[v] = V::LoadWords(w + v * V::kWidth);
-    if constexpr (!kBf16) {
+    if constexpr (!kWidensRows<V, kBf16>) {
+      LONGSPAN_UNROLL
+      for (int v = 0; v < kVectors; ++v) column[v] = V::LoadWords(w + v * V::kWidth);
       LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
         const Vec x = V::BroadcastWord(row[r] + 4 * step);
         LONGSPAN_UNROLL
-        for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::MulAdd(x, column[v], sums.at[r][v]);
-      }
-    } else if constexpr (V::kBf16Dot) {
-      LONGSPAN_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        const Vec x = V::BroadcastWord(row[r] + 4 * step);
-        LONGSPAN_UNROLL
-        for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::DotBf16(sums.at[r][v], x, column[v]);
+        for (int v = 0; v < kVectors; ++v) {
+          if constexpr (kBf16) {
+            sums.at[r][v] = V::DotBf16(sums.at[r][v], x, column[v]);
+          } else {
+            V::AddProduct(sums.at[r][v], x, column[v]);
+          }
+        }
       }
     } else {
-      Vec half[kVectors];
       LONGSPAN_UNROLL
-      for (int v = 0; v < kVectors; ++v) half[v] = V::LowHalf(column[v]);
+      for (int v = 0; v < kVectors; ++v) column[v] = V::LowHalf(V::LoadWords(w + v * V::kWidth));
       LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const Vec x = V::LowHalf(V::BroadcastWord(row[r] + 4 * step));
+        const Vec x = V::BroadcastWord(row[r] + 8 * step);
         LONGSPAN_UNROLL
-        for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::MulAdd(x, half[v], sums.at[r][v]);
+        for (int v = 0; v < kVectors; ++v) V::AddProduct(sums.at[r][v], x, column[v]);
       }
       LONGSPAN_UNROLL
-      for (int v = 0; v < kVectors; ++v) half[v] = V::HighHalf(column[v]);
+      for (int v = 0; v < kVectors; ++v) column[v] = V::HighHalf(V::LoadWords(w + v * V::kWidth));
       LONGSPAN_UNROLL
       for (int r = 0; r < kRows; ++r) {
-        const Vec x = V::HighHalf(V::BroadcastWord(row[r] + 4 * step));
+        const Vec x = V::BroadcastWord(row[r] + 8 * step + 4);
         LONGSPAN_UNROLL
-        for (int v = 0; v < kVectors; ++v) sums.at[r][v] = V::MulAdd(x, half[v], sums.at[r][v]);
+        for (int v = 0; v < kVectors; ++v) V::AddProduct(sums.at[r][v], x, column[v]);
       }
     }
   }

@@ -49,6 +49,11 @@ struct Avx2 {
   [[gnu::always_inline]] static Vec Mul(Vec a, Vec b) { return _mm256_mul_ps(a, b); }
   [[gnu::always_inline]] static Vec Div(Vec a, Vec b) { return _mm256_div_ps(a, b); }
   [[gnu::always_inline]] static Vec MulAdd(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a, b, c); }
+  // sum += a * b, for tiles that take all registers: left to itself, the compiler moves sums about
+  // until some of them wait in memory, once in every step.
+  [[gnu::always_inline]] static void AddProduct(Vec& sum, Vec a, Vec b) {
+    asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));
+  }
   [[gnu::always_inline]] static Vec Max(Vec a, Vec b) { return _mm256_max_ps(a, b); }
   [[gnu::always_inline]] static Vec Min(Vec a, Vec b) { return _mm256_min_ps(a, b); }
   [[gnu::always_inline]] static float ReduceAdd(Vec v) {

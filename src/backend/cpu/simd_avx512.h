@@ -50,6 +50,8 @@ struct Avx512 {
   [[gnu::always_inline]] static Vec Div(Vec a, Vec b) { return _mm512_div_ps(a, b); }
   // a * b + c with one rounding where the machine has it.
   [[gnu::always_inline]] static Vec MulAdd(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
+  // sum += a * b.
+  [[gnu::always_inline]] static void AddProduct(Vec& sum, Vec a, Vec b) { sum = MulAdd(a, b, sum); }
   // The larger; b where one is NaN.
   [[gnu::always_inline]] static Vec Max(Vec a, Vec b) { return _mm512_max_ps(a, b); }
   [[gnu::always_inline]] static Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }

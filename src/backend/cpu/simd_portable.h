@@ -49,6 +49,7 @@ struct Portable {
   [[gnu::always_inline]] static Vec Mul(Vec a, Vec b) { return a * b; }
   [[gnu::always_inline]] static Vec Div(Vec a, Vec b) { return a / b; }
   [[gnu::always_inline]] static Vec MulAdd(Vec a, Vec b, Vec c) { return a * b + c; }
+  [[gnu::always_inline]] static void AddProduct(Vec& sum, Vec a, Vec b) { sum = MulAdd(a, b, sum); }
   [[gnu::always_inline]] static Vec Max(Vec a, Vec b) { return a > b ? a : b; }
   [[gnu::always_inline]] static Vec Min(Vec a, Vec b) { return a < b ? a : b; }
   [[gnu::always_inline]] static float ReduceAdd(Vec v) { return (v[0] + v[2]) + (v[1] + v[3]); }
