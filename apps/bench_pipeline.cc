@@ -138,7 +138,8 @@ base::Result<PipelineRun> MeasureRun(const PipelineFlags& flags, const EngineSet
                                  .element = tensor::SizeOf(setup.compute),
                                  .cached = tensor::SizeOf(setup.kv_cache),
                                  .shares_cache = flags.engine.kv_placement == "sharded",
-                                 .step_rows = std::min(row.chunk_tokens, row.prompt_length)},
+                                 .step_rows = std::min(row.chunk_tokens, row.prompt_length),
+                                 .prompt_length = row.prompt_length},
                                 result.report.traffic());
   return run;
 }

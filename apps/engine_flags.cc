@@ -260,6 +260,9 @@ base::Status CheckEngineFlags(const EngineFlags& flags) {
   if (std::isnan(flags.watchdog_timeout) || std::isnan(flags.peer_timeout))
     return base::InvalidArgument("--watchdog-timeout and --peer-timeout must be numbers");
   LONGSPAN_RETURN_IF_ERROR(CheckNodes(flags));
+  if (flags.kv_placement == "sharded" && flags.mesh.cp == 1)
+    base::Log("engine").warn(
+        "--kv-placement sharded changes nothing without --cp-size: one rank has the whole cache");
   return CheckBuilt(flags);
 }
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
+
+#include <fmt/ranges.h>
 
 #include "apps/model_location.h"
 #include "apps/node_setup.h"
@@ -76,6 +79,15 @@ plan::PipelineShape ShapeOf(const EngineFlags& flags) {
   return {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
 }
 
+// The flags that give a stage several ranks, as they were given: "--cp-size 2 and --ep-size 2".
+std::string GivenStageSizes(const spec::Mesh& mesh) {
+  std::vector<std::string> given;
+  for (const auto& [flag, size] : {std::pair("--cp-size", mesh.cp), std::pair("--tp-size", mesh.tp),
+                                   std::pair("--ep-size", mesh.ep)})
+    if (size > 1) given.push_back(fmt::format("{} {}", flag, size));
+  return fmt::format("{}", fmt::join(given, " and "));
+}
+
 // What a stage's ranks divide among themselves.
 base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
                            const ops::Backend& backend) {
@@ -83,8 +95,8 @@ base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh));
   if (mesh.stage_ranks() > 1 && !backend.is_on_host())
     return base::Unimplemented(
-        "--cp-size {} and --tp-size {} are not built for GPUs yet: use --pp-size, or --backend cpu",
-        mesh.cp, mesh.tp);
+        "GPUs cannot divide a stage yet, as {} would: use --pp-size, or --backend cpu",
+        GivenStageSizes(mesh));
   return base::OkStatus();
 }
 
@@ -216,9 +228,6 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
   setup.backend = backend->name();
   LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model, *backend));
-  if (flags.kv_placement == "sharded" && flags.mesh.cp > 1 && setup.model.indexer)
-    return base::Unimplemented(
-        "--kv-placement sharded is not built yet for models with an indexer: use replicated");
   const bool reference = setup.backend == "reference";
   setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);

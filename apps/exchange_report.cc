@@ -22,11 +22,19 @@ double TensorFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
   return (embedding + layers) / static_cast<double>(shape.step_rows);
 }
 
+// How many of a prompt's tokens are in steps in which an indexer selects.
+double SelectingShare(const spec::ModelSpec& model, const ExchangeShape& shape) {
+  if (!model.indexer || shape.prompt_length <= model.indexer->top_k) return 0;
+  const int64_t dense = model.indexer->top_k / shape.step_rows * shape.step_rows;
+  return 1 - static_cast<double>(dense) / static_cast<double>(shape.prompt_length);
+}
+
 double ContextFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {
   const auto volume_of = shape.shares_cache ? plan::ShardedVolume : plan::ReplicatedVolume;
   const plan::ContextVolume volume =
       volume_of(plan::ShareOf(model, shape.mesh.tp), shape.mesh.cp, shape.cached, shape.element);
-  return model.layers() * volume.per_token_layer;
+  return model.layers() *
+         (volume.per_token_layer + SelectingShare(model, shape) * volume.per_selecting_token_layer);
 }
 
 double ExpertFormula(const spec::ModelSpec& model, const ExchangeShape& shape) {

@@ -27,6 +27,7 @@ struct ExchangeShape {
   int64_t cached = 0;         // and of one in the cache
   bool shares_cache = false;  // each context-parallel rank has some pages
   int64_t step_rows = 0;      // of most steps
+  int64_t prompt_length = 0;
 };
 
 // Of the axes that are longer than one rank.

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "model/row_exchange.h"
 #include "model/step.h"
 #include "tensor/workspace.h"
 
@@ -13,7 +14,7 @@ namespace longspan::model {
 // Attention of all ranks' rows to the pages of this rank.
 struct PartOfAttention {
   tensor::View out;       // [all rows, heads, dim], rank by rank
-  tensor::View log_sums;  // f32 [all rows, heads], see ops/merge_attention.h
+  tensor::View exp_sums;  // f32 [all rows, heads, 2], see ops/merge_attention.h
 };
 
 // The steps around the attention to a divided cache. Takes memory from `scratch` and leaves it to
@@ -21,7 +22,7 @@ struct PartOfAttention {
 class DividedAttention {
  public:
   DividedAttention(const Step& step, tensor::Workspace::Scope& scratch)
-      : step_(step), scratch_(scratch) {}
+      : step_(step), scratch_(scratch), exchange_(step, scratch) {}
 
   // [own rows, heads, dim] each -> those of all ranks, rank by rank.
   std::vector<tensor::ConstView> GatherQueries(std::span<const tensor::ConstView> queries);
@@ -31,11 +32,9 @@ class DividedAttention {
   void Merge(const PartOfAttention& part, const tensor::View& out);
 
  private:
-  // [all rows, ...] -> [ranks, own rows, ...]: what every rank has of this rank's rows.
-  tensor::View StartExchange(const tensor::View& x, std::initializer_list<int64_t> sizes);
-
   const Step& step_;
   tensor::Workspace::Scope& scratch_;
+  RowExchange exchange_;
 };
 
 // Workspace that attention to a divided cache takes for a step's rows with so many elements of
@@ -43,8 +42,8 @@ class DividedAttention {
 int64_t DividedAttentionBytes(const StepBounds& bounds, int64_t query_elements,
                               int64_t out_elements, int64_t heads);
 
-// Calls attend(queries, tables, out, log_sums), which dispatches an attention op, for the rows of
-// the step and `out` without log_sums; or where the cache is divided for the rows of all ranks and
+// Calls attend(queries, tables, out, exp_sums), which dispatches an attention op, for the rows of
+// the step and `out` without exp_sums; or where the cache is divided for the rows of all ranks and
 // the pages of this one, and merges. `queries` are [rows, heads, dim] each.
 template <typename Attend>
 void AttendAcrossRanks(const Step& step, std::initializer_list<tensor::ConstView> queries,
@@ -55,7 +54,7 @@ void AttendAcrossRanks(const Step& step, std::initializer_list<tensor::ConstView
   DividedAttention divided(step, scratch);
   const std::vector<tensor::ConstView> all = divided.GatherQueries(own);
   const PartOfAttention part = divided.TakePart(out);
-  attend(std::span(all), step.gathered.tables, part.out, part.log_sums);
+  attend(std::span(all), step.gathered.tables, part.out, part.exp_sums);
   divided.Merge(part, out);
 }
 

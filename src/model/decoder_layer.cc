@@ -39,6 +39,7 @@ void DecoderLayer::Forward(const Step& step, const LayerCache& cache,
       {.x = residual, .weight = attention_norm_.view(), .epsilon = epsilon_, .out = normed});
   attention_->Forward(step, normed, cache, block_out);
   step.ranks.SumOverTensorRanks(block_out);
+  if (!step.ranks.ok()) return;
   ops::Dispatch(step.context, step.ops.add, {.x = residual, .y = block_out});
 
   ops::Dispatch(

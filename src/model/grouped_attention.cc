@@ -123,7 +123,7 @@ void GroupedAttention::Forward(const Step& step, const tensor::ConstView& x,
                                      .tables = tables,
                                      .scale = scale,
                                      .out = part,
-                                     .log_sums = sums});
+                                     .exp_sums = sums});
                     });
   ops::Dispatch(step.context, step.ops.linear,
                 {.x = heads, .weight = output_.get(), .bias = output_bias_.view(), .out = out});

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kv/kv_layout.h"
+#include "model/select_across_ranks.h"
 
 namespace longspan::model {
 namespace {
@@ -58,7 +59,13 @@ void Indexer::StartWrites(const Step& step, const tensor::ConstView& x, CacheWri
   writes.Start({{kv::kIndexKeyPlane, heads}});
 }
 
-void Indexer::Select(const Step& step, const tensor::ConstView& x,
+int64_t Indexer::ListedRows(const Step& step) const {
+  if (!step.gathered.sharded) return step.tables.rows;
+  // The longest sequence of the whole step: all ranks choose alike.
+  return step.tables.max_kv_length <= spec_.top_k ? 0 : step.gathered.tables.rows;
+}
+
+bool Indexer::Select(const Step& step, const tensor::ConstView& x,
                      const tensor::ConstView& query_latent, const tensor::ConstView& cache,
                      const tensor::View& selected) const {
   const int64_t rows = x.size(0);
@@ -73,21 +80,33 @@ void Indexer::Select(const Step& step, const tensor::ConstView& x,
   ops::Dispatch(step.context, step.ops.linear,
                 {.x = x, .weight = head_weights_.get(), .bias = {}, .out = head_weights});
   // The heads' weights are scaled by heads^-1/2 too; a factor of all scores chooses nothing.
+  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim));
+  if (step.gathered.sharded)
+    return SelectAcrossRanks(step, {heads, head_weights, scale}, cache, selected);
   ops::Dispatch(step.context, step.ops.index_select,
                 {.queries = heads,
                  .head_weights = head_weights,
                  .index_cache = cache,
                  .tables = step.tables,
-                 .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim)),
+                 .scale = scale,
                  .selected = selected});
+  return true;
 }
 
-int64_t Indexer::ScratchBytes(int64_t rows, tensor::DType compute) const {
+int64_t Indexer::ListBytes(const StepBounds& bounds) const {
+  const int64_t rows = bounds.sharing_ranks > 0 ? bounds.gathered_rows : bounds.rows;
+  return tensor::Workspace::PaddedBytes(rows * spec_.top_k * tensor::SizeOf(tensor::DType::kI32));
+}
+
+int64_t Indexer::ScratchBytes(const StepBounds& bounds) const {
   const auto padded = tensor::Workspace::PaddedBytes;
-  const int64_t element = tensor::SizeOf(compute);
+  const int64_t rows = bounds.rows;
+  const int64_t element = tensor::SizeOf(bounds.compute);
   const int64_t keys = padded(rows * spec_.head_dim * element);
-  const int64_t queries =
+  int64_t queries =
       padded(rows * spec_.heads * spec_.head_dim * element) + padded(rows * spec_.heads * 4);
+  if (bounds.sharing_ranks > 0)
+    queries += SelectAcrossRanksBytes(bounds, spec_.heads, spec_.head_dim, spec_.top_k);
   return std::max(keys, queries);
 }
 

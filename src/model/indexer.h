@@ -27,13 +27,20 @@ class Indexer {
   // Starts to write the keys of x [rows, hidden].
   void StartWrites(const Step& step, const tensor::ConstView& x, CacheWrites& writes) const;
 
-  // x [rows, hidden] and the normed latent of the queries [rows, query_rank] -> i32 [rows, top_k]
-  // as index_select leaves them. The rows' own keys are in `cache` already.
-  void Select(const Step& step, const tensor::ConstView& x, const tensor::ConstView& query_latent,
+  // How many rows Select makes lists for: those of the step; where ranks divide the cache, those of
+  // all of them, or none where every row of the step attends to all positions.
+  int64_t ListedRows(const Step& step) const;
+  // x [rows, hidden] and the normed latent of the queries [rows, query_rank] -> i32 [ListedRows,
+  // top_k] as index_select leaves them, or those of them that are in this rank's pages
+  // (ops/divided_index_select.h). The rows' own keys are in `cache` already. False where something
+  // went wrong between the ranks, and `selected` is not to be used.
+  bool Select(const Step& step, const tensor::ConstView& x, const tensor::ConstView& query_latent,
               const tensor::ConstView& cache, const tensor::View& selected) const;
 
-  // Workspace that either takes, without what its ops take.
-  int64_t ScratchBytes(int64_t rows, tensor::DType compute) const;
+  // Workspace that lists take.
+  int64_t ListBytes(const StepBounds& bounds) const;
+  // And that either of the above takes, without what its ops take.
+  int64_t ScratchBytes(const StepBounds& bounds) const;
 
  private:
   explicit Indexer(const spec::IndexerSpec& spec) : spec_(spec) {}

@@ -48,7 +48,8 @@ class LatentAttention : public Attention {
   // Norms and rotates in place.
   void StartWrites(const Step& step, const tensor::View& latent, const tensor::View& rope_key,
                    CacheWrites& writes) const;
-  // `selected` as of ops::LatentAttentionArgs; values [rows, heads, value].
+  // `selected` as of ops::LatentAttentionArgs, of the rows of all ranks where these divide the
+  // cache; values [rows, heads, value].
   void Absorbed(const Step& step, const tensor::ConstView& queries, const LayerCache& cache,
                 const tensor::ConstView& selected, const tensor::View& values) const;
   void Expanded(const Step& step, const tensor::ConstView& queries, const LayerCache& cache,
@@ -185,7 +186,7 @@ void LatentAttention::Absorbed(const Step& step, const tensor::ConstView& querie
                                      .scale = scale_,
                                      .selected = selected,
                                      .out = part,
-                                     .log_sums = sums});
+                                     .exp_sums = sums});
                     });
   ops::Dispatch(step.context, step.ops.head_linear,
                 {.x = latents, .weights = from_latent_.list, .out = values});
@@ -236,10 +237,12 @@ void LatentAttention::Forward(const Step& step, const tensor::ConstView& x, cons
     if (run.expanded) return Expanded(part, rows_of(queries), cache, rows_of(value_heads));
     tensor::Workspace::Scope lists(step.context.workspace);
     tensor::View selected;
-    if (indexer_) {
-      selected = lists.Take(tensor::DType::kI32, {run.rows, indexer_->top_k()});
-      indexer_->Select(part, rows_of(x), rows_of(first), cache.planes[kv::kIndexKeyPlane],
-                       selected);
+    const int64_t listed = indexer_ ? indexer_->ListedRows(part) : 0;
+    if (listed > 0) {
+      selected = lists.Take(tensor::DType::kI32, {listed, indexer_->top_k()});
+      if (!indexer_->Select(part, rows_of(x), rows_of(first), cache.planes[kv::kIndexKeyPlane],
+                            selected))
+        return;
     }
     Absorbed(part, rows_of(queries), cache, selected, rows_of(value_heads));
   });
@@ -263,8 +266,7 @@ int64_t LatentAttention::ScratchBytes(const StepBounds& bounds) const {
       DividedAttentionBytes(bounds, latent_size + int64_t{spec_.heads} * spec_.rope_dim,
                             latent_size, spec_.heads);
   if (!indexer_) return bytes + latents;
-  return bytes + padded(rows * indexer_->top_k() * tensor::SizeOf(tensor::DType::kI32)) +
-         std::max(latents, indexer_->ScratchBytes(rows, bounds.compute));
+  return bytes + indexer_->ListBytes(bounds) + std::max(latents, indexer_->ScratchBytes(bounds));
 }
 
 }  // namespace

@@ -26,6 +26,8 @@ std::vector<ops::OpKind> NeededOps(const spec::ModelSpec& model, const StagePart
     needed.push_back(kAttention);
   if (model.indexer) needed.insert(needed.end(), {kLayerNorm, kIndexSelect});
   if (part.shares_cache) needed.push_back(kMergeAttention);
+  if (part.shares_cache && model.indexer)
+    needed.insert(needed.end(), {kIndexCandidates, kIndexMerge, kIndexTake});
   if (part.embedding) needed.push_back(kEmbedding);
   if (OwnsMoe(model, part))
     needed.insert(needed.end(), {kRouter, kExpertOrder, kGroupedLinear, kExpertCombine});
@@ -92,6 +94,7 @@ void StageModel::Forward(const Step& step, size_t range, std::span<const LayerCa
                  layers.size());
   for (size_t i = 0; i < layers.size(); ++i) {
     layers[i]->Forward(step, caches[i], residual);
+    if (!step.ranks.ok()) return;
     if (tap) tap(part_.ranges[range].begin + static_cast<int>(i), residual);
   }
 }

@@ -58,7 +58,8 @@ class StageModel {
   // Called after every layer with its number in the whole model.
   using LayerTap = std::function<void(int layer, const tensor::ConstView& residual)>;
 
-  // The layers of ranges[range], in place. caches[i] belongs to the i-th layer of the range.
+  // The layers of ranges[range], in place. caches[i] belongs to the i-th layer of the range. Ends
+  // after a layer in which something went wrong between ranks.
   void Forward(const Step& step, size_t range, std::span<const LayerCache> caches,
                const tensor::View& residual, const LayerTap& tap = {}) const;
 

@@ -17,6 +17,9 @@ class StageRanks {
  public:
   virtual ~StageRanks() = default;
 
+  // Whether all has gone well so far. If not, what is computed from here on is of use to nobody.
+  virtual bool ok() const = 0;
+
   // x, dense, becomes the sum of the tensor-parallel ranks' x, the same bits at all of them.
   virtual void SumOverTensorRanks(const tensor::View& x) = 0;
 
@@ -42,6 +45,7 @@ class StageRanks {
 // A stage of one rank.
 class LoneRank : public StageRanks {
  public:
+  bool ok() const override { return true; }
   void SumOverTensorRanks(const tensor::View& /*x*/) override {}
   void ExchangeWithExperts(std::span<const std::span<const std::byte>> /*outgoing*/,
                            std::span<const std::span<std::byte>> /*incoming*/) override {

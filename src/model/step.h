@@ -39,7 +39,8 @@ struct GatheredRows {
   tensor::ConstView owner_places;     // i64 [own rows]: their order by the rank that keeps them
   std::span<const int64_t> outgoing;  // how many of them every rank keeps,
   std::span<const int64_t> incoming;  // and how many of its own this one does
-  ops::StepTables tables;             // of all rows, over the pages that this rank has
+  ops::StepTables tables;             // of all rows, over the pages that this rank has,
+  tensor::ConstView page_indices;     // and which page of its sequence each of these is
 };
 
 // The largest step, for counting scratch.

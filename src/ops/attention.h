@@ -20,10 +20,10 @@ struct AttentionArgs {
   StepTables tables;
   float scale = 1;
   tensor::View out;  // of the queries' dtype [rows, heads, head_dim]
-  // f32 [rows, heads], or empty: not wanted. log(sum of exp(score)) of every row and head, with
-  // which parts of a row's keys are merged (ops/merge_attention.h). Where it is given a position
-  // may be -1: the row sees no key, its result is 0 and the sum -infinity.
-  tensor::View log_sums = {};
+  // f32 [rows, heads, 2], dense, or empty: not wanted. The sum of exp(score) of every row and head,
+  // with which parts of a row's keys are merged, as m and l of ops/merge_attention.h. Where it is
+  // given a position may be -1: the row sees no key, its result is 0, m -infinity and l 0.
+  tensor::View exp_sums = {};
 };
 using AttentionOp = void (*)(tensor::ExecutionContext&, const AttentionArgs&);
 

@@ -81,7 +81,7 @@ void CheckArgs(const AttentionArgs& args) {
                  "attention: queries of [{}, {}, {}]", args.queries.size(0), args.queries.size(1),
                  args.queries.size(2));
   CheckPagedTables(args.tables, args.key_cache.size(2));
-  CheckLogSums(args.log_sums, args.out);
+  CheckExpSums(args.exp_sums, args.out);
 }
 
 void CheckArgs(const MergeAttentionArgs& args) {
@@ -92,8 +92,8 @@ void CheckArgs(const MergeAttentionArgs& args) {
                      args.parts.size(3) == out.size(2) && args.parts.size(0) <= kMostMergedParts,
                  "merge_attention: {} parts of [{}, {}, {}]", args.parts.size(0),
                  args.parts.size(1), args.parts.size(2), args.parts.size(3));
-  CheckTable(args.log_sums, DType::kF32, args.parts.size(0) * out.size(0) * out.size(1),
-             "log_sums");
+  CheckTable(args.exp_sums, DType::kF32, 2 * args.parts.size(0) * out.size(0) * out.size(1),
+             "exp_sums");
 }
 
 void CheckArgs(const SiluMulArgs& args) {

@@ -1,9 +1,11 @@
 // Shape checks of the ops of latent and sparse attention.
 #include "ops/check_shapes.h"
+#include "ops/divided_index_select.h"
 #include "ops/expanded_latent_attention.h"
 #include "ops/head_linear.h"
 #include "ops/index_select.h"
 #include "ops/latent_attention.h"
+#include "ops/merge_attention.h"
 
 namespace longspan::ops {
 
@@ -18,6 +20,31 @@ void CheckLatentCaches(const tensor::ConstView& latents, const tensor::ConstView
                      latents.size(1) == 1 && rope_keys.size(1) == 1 &&
                      latents.size(2) == rope_keys.size(2),
                  "the caches of latents and rope keys have the same pages, of one head");
+}
+
+// Of either op that scores positions.
+template <typename Args>
+void CheckScoredRows(const Args& args, const char* op) {
+  CheckCache(args.index_cache);
+  LONGSPAN_CHECK(IsFloat(args.queries) && args.queries.rank() == 3 &&
+                     args.queries.size(0) == args.tables.rows && args.index_cache.size(1) == 1 &&
+                     args.queries.size(2) == args.index_cache.size(3),
+                 "{}: queries of [{}, {}, {}]", op, args.queries.size(0), args.queries.size(1),
+                 args.queries.size(2));
+  LONGSPAN_CHECK(args.head_weights.dtype() == DType::kF32 && args.head_weights.rank() == 2 &&
+                     args.head_weights.size(0) == args.tables.rows &&
+                     args.head_weights.size(1) == args.queries.size(1) && args.scale > 0,
+                 "{}: head weights of [{}, {}], scale {}", op, args.head_weights.size(0),
+                 args.head_weights.size(1), args.scale);
+  CheckPagedTables(args.tables, args.index_cache.size(2));
+}
+
+void CheckPageIndices(const tensor::ConstView& indices, const StepTables& tables) {
+  LONGSPAN_CHECK(indices.dtype() == DType::kI32 && indices.rank() == 2 &&
+                     indices.size(0) >= tables.slices &&
+                     indices.size(1) == tables.page_table.size(1),
+                 "page_indices of [{}, {}] for {} slices of {} pages", indices.size(0),
+                 indices.size(1), tables.slices, tables.page_table.size(1));
 }
 
 }  // namespace
@@ -55,7 +82,7 @@ void CheckArgs(const LatentAttentionArgs& args) {
                        args.selected.size(0) == args.tables.rows && args.selected.size(1) > 0,
                    "latent_attention: {} lists for {} rows", args.selected.size(0),
                    args.tables.rows);
-  CheckLogSums(args.log_sums, args.out);
+  CheckExpSums(args.exp_sums, args.out);
 }
 
 void CheckArgs(const ExpandedLatentAttentionArgs& args) {
@@ -86,21 +113,37 @@ void CheckArgs(const ExpandedLatentAttentionArgs& args) {
 }
 
 void CheckArgs(const IndexSelectArgs& args) {
-  CheckCache(args.index_cache);
-  LONGSPAN_CHECK(IsFloat(args.queries) && args.queries.rank() == 3 &&
-                     args.queries.size(0) == args.tables.rows && args.index_cache.size(1) == 1 &&
-                     args.queries.size(2) == args.index_cache.size(3),
-                 "index_select: queries of [{}, {}, {}]", args.queries.size(0),
-                 args.queries.size(1), args.queries.size(2));
-  LONGSPAN_CHECK(args.head_weights.dtype() == DType::kF32 && args.head_weights.rank() == 2 &&
-                     args.head_weights.size(0) == args.tables.rows &&
-                     args.head_weights.size(1) == args.queries.size(1) && args.scale > 0,
-                 "index_select: head weights of [{}, {}], scale {}", args.head_weights.size(0),
-                 args.head_weights.size(1), args.scale);
+  CheckScoredRows(args, "index_select");
   LONGSPAN_CHECK(args.selected.dtype() == DType::kI32 && args.selected.rank() == 2 &&
                      args.selected.size(0) == args.tables.rows && args.selected.size(1) > 0,
                  "index_select: {} lists for {} rows", args.selected.size(0), args.tables.rows);
-  CheckPagedTables(args.tables, args.index_cache.size(2));
+}
+
+void CheckArgs(const IndexCandidatesArgs& args) {
+  CheckScoredRows(args, "index_candidates");
+  CheckPageIndices(args.page_indices, args.tables);
+  LONGSPAN_CHECK(
+      args.scores.rank() == 2 && args.scores.size(0) == args.tables.rows && args.scores.size(1) > 0,
+      "index_candidates: {} lists for {} rows", args.scores.size(0), args.tables.rows);
+  CheckTable(args.scores, DType::kF32, args.scores.elements(), "scores");
+  CheckTable(args.positions, DType::kI32, args.scores.elements(), "positions");
+}
+
+void CheckArgs(const IndexMergeArgs& args) {
+  LONGSPAN_CHECK(args.scores.rank() == 3 && args.scores.size(0) <= kMostMergedParts,
+                 "index_merge: {} parts", args.scores.size(0));
+  CheckTable(args.scores, DType::kF32, args.scores.elements(), "scores");
+  CheckTable(args.positions, DType::kI32, args.scores.elements(), "positions");
+  CheckTable(args.counts, DType::kI32, args.scores.size(0) * args.scores.size(1), "counts");
+}
+
+void CheckArgs(const IndexTakeArgs& args) {
+  CheckPagedTables(args.tables, args.page_size);
+  CheckPageIndices(args.page_indices, args.tables);
+  CheckTable(args.counts, DType::kI32, args.tables.rows, "counts");
+  LONGSPAN_CHECK(args.positions.dtype() == DType::kI32 && args.positions.rank() == 2 &&
+                     args.positions.size(0) == args.tables.rows,
+                 "index_take: {} lists for {} rows", args.positions.size(0), args.tables.rows);
 }
 
 }  // namespace longspan::ops

@@ -41,11 +41,11 @@ inline void CheckPagedTables(const StepTables& tables, int64_t page_size) {
 }
 
 // Of attention whose result is `out`.
-inline void CheckLogSums(const tensor::ConstView& log_sums, const tensor::ConstView& out) {
-  LONGSPAN_CHECK(
-      log_sums.empty() || (log_sums.dtype() == tensor::DType::kF32 && log_sums.rank() == 2 &&
-                           log_sums.size(0) == out.size(0) && log_sums.size(1) == out.size(1)),
-      "log_sums are f32 [rows, heads]");
+inline void CheckExpSums(const tensor::ConstView& sums, const tensor::ConstView& out) {
+  LONGSPAN_CHECK(sums.empty() || (sums.dtype() == tensor::DType::kF32 && sums.rank() == 3 &&
+                                  sums.size(0) == out.size(0) && sums.size(1) == out.size(1) &&
+                                  sums.size(2) == 2 && sums.contiguous()),
+                 "exp_sums are f32 [rows, heads, 2]");
 }
 
 }  // namespace longspan::ops

@@ -29,10 +29,11 @@ struct LatentAttentionArgs {
   // with -1 at the end (as index_select leaves them); or empty: all positions 0 .. p.
   tensor::ConstView selected;
   tensor::View out;  // of the queries' dtype [rows, heads, rank]
-  // f32 [rows, heads], or empty: not wanted. log(sum of exp(score)) of every row and head, with
-  // which parts of a row's keys are merged (ops/merge_attention.h). Where it is given a position
-  // may be -1: the row sees no key, its result is 0 and the sum -infinity.
-  tensor::View log_sums = {};
+  // f32 [rows, heads, 2], dense, or empty: not wanted. The sum of exp(score) of every row and head,
+  // with which parts of a row's keys are merged, as m and l of ops/merge_attention.h. Where it is
+  // given a position may be -1, and a list empty: the row sees no key, its result is 0, m -infinity
+  // and l 0.
+  tensor::View exp_sums = {};
 };
 using LatentAttentionOp = void (*)(tensor::ExecutionContext&, const LatentAttentionArgs&);
 

@@ -7,7 +7,7 @@ namespace longspan::ops {
 
 std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector<OpKind>& needed) {
   // In the order of OpKind.
-  const std::array<std::pair<std::string_view, bool>, 24> offered = {{
+  const std::array<std::pair<std::string_view, bool>, 27> offered = {{
       {"embedding", table.embedding != nullptr},
       {"gather_rows", table.gather_rows != nullptr},
       {"rms_norm", table.rms_norm != nullptr},
@@ -23,6 +23,9 @@ std::vector<std::string_view> MissingOps(const OpTable& table, const std::vector
       {"merge_attention", table.merge_attention != nullptr},
       {"expanded_latent_attention", table.expanded_latent_attention != nullptr},
       {"index_select", table.index_select != nullptr},
+      {"index_candidates", table.index_candidates != nullptr},
+      {"index_merge", table.index_merge != nullptr},
+      {"index_take", table.index_take != nullptr},
       {"silu_mul", table.silu_mul != nullptr},
       {"router", table.router != nullptr},
       {"expert_order", table.expert_order != nullptr},

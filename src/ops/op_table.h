@@ -7,6 +7,7 @@
 #include "ops/add.h"
 #include "ops/attention.h"
 #include "ops/cache_write.h"
+#include "ops/divided_index_select.h"
 #include "ops/embedding.h"
 #include "ops/expanded_latent_attention.h"
 #include "ops/experts.h"
@@ -44,6 +45,9 @@ struct OpTable {
   MergeAttentionOp merge_attention = nullptr;
   ExpandedLatentAttentionOp expanded_latent_attention = nullptr;
   IndexSelectOp index_select = nullptr;
+  IndexCandidatesOp index_candidates = nullptr;
+  IndexMergeOp index_merge = nullptr;
+  IndexTakeOp index_take = nullptr;
   SiluMulOp silu_mul = nullptr;
   RouterOp router = nullptr;
   ExpertOrderOp expert_order = nullptr;
@@ -72,6 +76,9 @@ enum class OpKind {
   kMergeAttention,
   kExpandedLatentAttention,
   kIndexSelect,
+  kIndexCandidates,
+  kIndexMerge,
+  kIndexTake,
   kSiluMul,
   kRouter,
   kExpertOrder,

@@ -10,6 +10,9 @@ namespace longspan::plan {
 // Bytes that one of `ranks` receives, on average over them.
 struct ContextVolume {
   double per_token_layer = 0;
+  // Added to it where an indexer selects in a divided cache: in steps whose longest sequence is
+  // longer than what is selected.
+  double per_selecting_token_layer = 0;
   double per_listed_row = 0;  // hidden states at the last stage, of rows that need logits
 };
 
@@ -21,7 +24,9 @@ ContextVolume ReplicatedVolume(const spec::ModelSpec& model, int ranks, int64_t 
 
 // The same where every rank keeps an equal number of pages: it gets what rows keep in its own ones,
 // the queries of the others' rows, and for its own rows what the others' pages add, with its
-// log-sums. Latent attention is in its absorbed form.
+// sums of exponentials. Latent attention is in its absorbed form. An indexer's queries are those of
+// the others' rows too, and for its own rows a rank gets the others' candidates; of its candidates
+// for the others' rows it is told how many are left.
 ContextVolume ShardedVolume(const spec::ModelSpec& model, int ranks, int64_t cache_bytes,
                             int64_t compute_bytes);
 

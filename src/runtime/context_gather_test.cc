@@ -148,10 +148,18 @@ TEST(ContextGatherTest, VolumesAreThoseOfTheCache) {
   EXPECT_DOUBLE_EQ(volume.per_token_layer, 1408 * 0.75);
   EXPECT_DOUBLE_EQ(volume.per_listed_row, 7168 * 2 * 0.75);
   EXPECT_EQ(plan::ReplicatedVolume(model, 1, 2, 2).per_token_layer, 0);
+  EXPECT_EQ(volume.per_selecting_token_layer, 0);
+  model.latent_attention->heads = 128;
+  model.indexer->top_k = 2048;
+  const plan::ContextVolume sharded = plan::ShardedVolume(model, 4, 2, 2);
+  EXPECT_DOUBLE_EQ(sharded.per_token_layer,
+                   0.75 * (1408 / 4.0 + 128 * (512 + 64 + 512) * 2 + 128 * 8));
+  EXPECT_DOUBLE_EQ(sharded.per_selecting_token_layer,
+                   0.75 * (64 * 128 * 2 + 64 * 4 + 2048 * 8 + 4));
   model = {.hidden_size = 4096};
   model.attention = {.heads = 32, .kv_heads = 4, .head_dim = 128};
   EXPECT_DOUBLE_EQ(plan::ShardedVolume(model, 2, 2, 2).per_token_layer,
-                   0.5 * (2 * 4 * 128 * 2 / 2.0 + 2 * 32 * 128 * 2 + 32 * 4));
+                   0.5 * (2 * 4 * 128 * 2 / 2.0 + 2 * 32 * 128 * 2 + 32 * 8));
 }
 
 }  // namespace

@@ -14,6 +14,9 @@ base::Result<GatherTables> GatherTables::Create(const ops::Backend& backend, con
                             backend.Allocate(limits.all_rows * tensor::SizeOf(DType::kI64)));
   if (limits.all_slices == 0) return tables;
   LONGSPAN_ASSIGN_OR_RETURN(tables.owner_places_, backend.Allocate(own_bytes));
+  LONGSPAN_ASSIGN_OR_RETURN(tables.page_indices_,
+                            backend.Allocate(limits.all_slices * limits.pages_per_sequence *
+                                             tensor::SizeOf(DType::kI32)));
   LONGSPAN_ASSIGN_OR_RETURN(
       tables.all_,
       DeviceTables::Create(backend, {.rows = limits.all_rows,
@@ -58,11 +61,17 @@ base::Status GatherTables::AddSharded(tensor::Queue& queue, const ShardedTables&
   LONGSPAN_ASSIGN_OR_RETURN(gathered.slots, Copy(queue, tables.incoming_slots, slots_));
   LONGSPAN_ASSIGN_OR_RETURN(gathered.owner_places, Copy(queue, tables.owner_places, owner_places_));
   LONGSPAN_ASSIGN_OR_RETURN(gathered.tables, all_->Upload(queue, tables.all));
+  const tensor::View page_indices =
+      page_indices_.AsView(DType::kI32, {tables.all.slices, tables.all.max_pages});
+  LONGSPAN_RETURN_IF_ERROR(
+      backend_->Upload(queue, std::as_bytes(std::span(tables.page_indices)), page_indices));
+  gathered.page_indices = page_indices;
   return base::OkStatus();
 }
 
 int64_t GatherTables::bytes() const {
-  return own_places_.bytes() + slots_.bytes() + owner_places_.bytes() + (all_ ? all_->bytes() : 0);
+  return own_places_.bytes() + slots_.bytes() + owner_places_.bytes() + page_indices_.bytes() +
+         (all_ ? all_->bytes() : 0);
 }
 
 }  // namespace longspan::runtime

@@ -40,6 +40,7 @@ class GatherTables {
   tensor::Buffer own_places_;
   tensor::Buffer slots_;
   tensor::Buffer owner_places_;
+  tensor::Buffer page_indices_;
   std::optional<DeviceTables> all_;
 };
 

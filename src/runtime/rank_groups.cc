@@ -101,7 +101,13 @@ base::Status RankGroups::Wait(comm::Collective collective) {
   const int64_t begin = Now();
   base::Status status = collective.Wait();
   waited_ += Now() - begin;
+  if (!status.ok()) Close();
   return status;
+}
+
+void RankGroups::Close() {
+  for (comm::RankGroup* group : {tensor_group(), context_group(), expert_group()})
+    if (group != nullptr) group->Close();
 }
 
 int64_t RankGroups::TakeWaited() { return std::exchange(waited_, 0); }

@@ -31,6 +31,7 @@ class RankGroups : public model::StageRanks {
   // The ranks that divide the experts among themselves; null where there is one.
   comm::RankGroup* expert_group() const { return expert_group_.get(); }
 
+  bool ok() const override { return status_.ok(); }
   void SumOverTensorRanks(const tensor::View& x) override;
   void StartGather(const tensor::View& x, std::span<const int64_t> counts) override;
   void StartExchange(const tensor::View& x, std::span<const int64_t> outgoing,
@@ -40,10 +41,11 @@ class RankGroups : public model::StageRanks {
                            std::span<const std::span<std::byte>> incoming) override;
   bool AwaitExperts() override;
 
-  // Runs a wait for others: it is told to the watch as such and counted.
+  // Runs a wait for others: it is told to the watch as such and counted. A failure closes all
+  // groups: so it reaches also those that have no link with the rank where it began.
   base::Status Wait(comm::Collective collective);
 
-  // The first failure; none of the collective steps after it has done anything.
+  // The first failure of the above; none of the collective steps after it has done anything.
   const base::Status& status() const { return status_; }
   // Nanoseconds spent waiting since the last call.
   int64_t TakeWaited();
@@ -53,6 +55,8 @@ class RankGroups : public model::StageRanks {
   void set_watch(ComputeWatch* watch) { watch_ = watch; }
 
  private:
+  void Close();
+
   std::unique_ptr<comm::RankGroup> tensor_group_;
   std::unique_ptr<comm::RankGroup> context_group_;
   std::unique_ptr<comm::RankGroup> expert_group_;

@@ -9,21 +9,17 @@ namespace longspan::runtime {
 namespace {
 
 // A slice as a rank sees it that has some of its sequence's pages.
-class OwnPages {
+class SharedSlice {
  public:
-  OwnPages(const plan::Slice& slice, const kv::PageTable& pages, int page_size,
-           const plan::PageShare& share)
-      : begin_(slice.begin), pages_(pages.pages()), page_size_(page_size), share_(share) {
-    before_.reserve(pages_.size() + 1);
-    before_.push_back(0);
-    for (const kv::PageId page : pages_)
-      before_.push_back(before_.back() + (share.Has(page) ? 1 : 0));
-  }
+  SharedSlice(int64_t begin, const SequencePageTable& pages, int page_size,
+              const plan::PageShare& share)
+      : begin_(begin), pages_(pages), page_size_(page_size), share_(share) {}
 
   int64_t begin() const { return begin_; }
+  const OwnPages& own() const { return pages_.own; }
 
   kv::PageId PageOf(int64_t position) const {
-    return pages_[static_cast<size_t>(position / page_size_)];
+    return pages_.all.pages()[static_cast<size_t>(position / page_size_)];
   }
   // In the owner's cache.
   int64_t SlotOf(int64_t position) const {
@@ -31,30 +27,23 @@ class OwnPages {
   }
   // Of the positions [0, position] so many are in the rank's pages.
   int64_t Seen(int64_t position) const {
-    const auto page = static_cast<size_t>(position / page_size_);
-    return int64_t{before_[page]} * page_size_ +
-           (share_.Has(pages_[page]) ? position % page_size_ + 1 : 0);
-  }
-  void AppendNumbers(std::vector<int32_t>& numbers) const {
-    for (const kv::PageId page : pages_)
-      if (share_.Has(page)) numbers.push_back(share_.NumberOf(page));
+    return pages_.own.Seen(position, share_.Has(PageOf(position)));
   }
 
  private:
   int64_t begin_;
-  std::span<const kv::PageId> pages_;
+  const SequencePageTable& pages_;
   int64_t page_size_;
   plan::PageShare share_;
-  std::vector<int32_t> before_;  // of the rank's pages, by page of the sequence
 };
 
 class Builder {
  public:
-  Builder(const plan::StepPlan& plan, std::span<const kv::PageTable* const> pages, int page_size,
-          const plan::PageShare& share)
+  Builder(const plan::StepPlan& plan, std::span<const SequencePageTable* const> pages,
+          int page_size, const plan::PageShare& share)
       : page_size_(page_size), share_(share) {
     for (size_t i = 0; i < plan.slices.size(); ++i) {
-      slices_.emplace_back(plan.slices[i], *pages[i], page_size, share);
+      slices_.emplace_back(plan.slices[i].begin, *pages[i], page_size, share);
       row_begin_.push_back(row_begin_.back() + static_cast<int64_t>(plan.slices[i].tokens.size()));
     }
     tables_.outgoing.resize(static_cast<size_t>(share.size));
@@ -122,17 +111,22 @@ class Builder {
     all.rows = static_cast<int64_t>(all.positions.size());
     all.slices = static_cast<int64_t>(slices_of_all_.size());
     all.max_pages = PageTableColumns(kv::PagesFor(all.max_kv_length, page_size_));
+    const auto columns = static_cast<size_t>(all.max_pages);
+    all.page_table.resize(slices_of_all_.size() * columns);
+    tables_.page_indices.resize(all.page_table.size());
     for (size_t i = 0; i < slices_of_all_.size(); ++i) {
-      const auto end = (i + 1) * static_cast<size_t>(all.max_pages);
-      slices_[slices_of_all_[i]].AppendNumbers(all.page_table);
+      const OwnPages& own = slices_[slices_of_all_[i]].own();
       // Pages that are reserved for later positions nobody sees yet.
-      all.page_table.resize(end);
+      const size_t count = std::min(columns, own.numbers().size());
+      const auto begin = static_cast<ptrdiff_t>(i * columns);
+      std::copy_n(own.numbers().begin(), count, all.page_table.begin() + begin);
+      std::copy_n(own.indices().begin(), count, tables_.page_indices.begin() + begin);
     }
   }
 
   int page_size_;
   plan::PageShare share_;
-  std::vector<OwnPages> slices_;
+  std::vector<SharedSlice> slices_;
   std::vector<int64_t> row_begin_ = {0};
   std::vector<size_t> slices_of_all_;
   ShardedTables tables_;
@@ -142,7 +136,7 @@ class Builder {
 
 ShardedTables BuildShardedTables(const plan::StepPlan& plan,
                                  const std::vector<std::vector<int32_t>>& rows,
-                                 std::span<const kv::PageTable* const> pages, int page_size,
+                                 std::span<const SequencePageTable* const> pages, int page_size,
                                  const plan::PageShare& share) {
   return Builder(plan, pages, page_size, share).Build(rows);
 }

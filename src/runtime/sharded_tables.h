@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
-#include "kv/page_table.h"
 #include "plan/page_share.h"
 #include "plan/step_plan.h"
+#include "runtime/own_pages.h"
 
 namespace longspan::runtime {
 
@@ -36,12 +36,13 @@ struct ShardedTables {
   // the sequence had no others: a row's position is that of the last token in them that it sees, or
   // -1. Without slots.
   RowTables all;
+  std::vector<int32_t> page_indices;  // which page of its sequence each of its page table is
 };
 
 // `rows`: of every rank its rows of the plan; `pages`: the page tables of the plan's slices.
 ShardedTables BuildShardedTables(const plan::StepPlan& plan,
                                  const std::vector<std::vector<int32_t>>& rows,
-                                 std::span<const kv::PageTable* const> pages, int page_size,
+                                 std::span<const SequencePageTable* const> pages, int page_size,
                                  const plan::PageShare& share);
 
 }  // namespace longspan::runtime

@@ -98,9 +98,6 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(stage->whole_model_, config.mesh));
-  if (config.shares_cache() && stage->whole_model_.indexer)
-    return base::Unimplemented(
-        "--kv-placement sharded is not built yet for models with an indexer: use replicated");
   stage->share_ = plan::ShareOf(stage->whole_model_, config.mesh.tp);
   const spec::ModelSpec& model = stage->share_;
   const model::StagePart part = {config.ranges,         config.first(),

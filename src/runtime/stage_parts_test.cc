@@ -108,6 +108,15 @@ TEST(SequencePagesTest, RanksThatDivideTheCacheKeepTheirPages) {
   EXPECT_EQ(a->sharded->all.max_kv_length, 6);
   EXPECT_THAT(std::span(a->sharded->all.page_table).first(2), ElementsAre(1, 2));
   EXPECT_EQ(b->sharded->all.page_table[b->sharded->all.max_pages], 3);
+  EXPECT_THAT(std::span(a->sharded->page_indices).first(2), ElementsAre(1, 2));
+  EXPECT_EQ(b->sharded->page_indices[b->sharded->all.max_pages], 0);
+  // Pages that come later follow those that are there.
+  const plan::StepPlan next = {.slices = {SliceOf(1, 10, 3, {6})}};
+  const auto more = first.Apply(next);
+  ASSERT_TRUE(more.ok() && more->sharded);
+  EXPECT_THAT(std::span(more->sharded->all.page_table).first(3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(std::span(more->sharded->page_indices).first(3), ElementsAre(1, 2, 3));
+  EXPECT_THAT(more->sharded->all.positions, ElementsAre(6, 8, 7));
 }
 
 TEST(SequencePagesTest, ThePageTablesOfConsecutiveDecodesHaveFewShapes) {

@@ -53,7 +53,7 @@ int64_t PageTableColumns(int64_t pages) {
 base::Result<HostTables> SequencePages::Apply(const plan::StepPlan& plan) {
   for (const plan::SequenceId id : plan.released) tables_.erase(id);
   for (const plan::SequenceStart& start : plan.started)
-    tables_.insert_or_assign(start.sequence, kv::PageTable(page_size_));
+    tables_.insert_or_assign(start.sequence, SequencePageTable(page_size_, page_share_));
   std::vector<plan::SliceRows> slices;
   for (const plan::Slice& slice : plan.slices) {
     LONGSPAN_RETURN_IF_ERROR(Append(slice));
@@ -66,7 +66,7 @@ base::Result<HostTables> SequencePages::Apply(const plan::StepPlan& plan) {
   for (const auto& of_rank : rows)
     tables.gathered_counts.push_back(static_cast<int64_t>(of_rank.size()));
   if (page_share_.size > 1) {
-    std::vector<const kv::PageTable*> pages;
+    std::vector<const SequencePageTable*> pages;
     for (const plan::Slice& slice : plan.slices) pages.push_back(&tables_.at(slice.sequence));
     tables.sharded = BuildShardedTables(plan, rows, pages, page_size_, page_share_);
     return tables;
@@ -86,7 +86,8 @@ base::Status SequencePages::Append(const plan::Slice& slice) {
   for (const kv::PageId page : slice.new_pages)
     if (page < 0 || page >= pages_)
       return base::DataLoss("a plan uses page {} of a cache of {} pages", page, pages_);
-  kv::PageTable& pages = found->second;
+  if (page_share_.size > 1) found->second.own.Append(slice.new_pages);
+  kv::PageTable& pages = found->second.all;
   pages.Append(slice.new_pages);
   if (slice.end() > pages.capacity_tokens())
     return base::DataLoss(
@@ -108,7 +109,7 @@ HostTables SequencePages::TablesOf(const plan::StepPlan& plan,
   for (const plan::Slice& slice : plan.slices) {
     const auto count = static_cast<int64_t>(slice.tokens.size());
     const auto begin = row;
-    const kv::PageTable& pages = tables_.at(slice.sequence);
+    const kv::PageTable& pages = tables_.at(slice.sequence).all;
     for (; row != rows.end() && *row < first_row + count; ++row) {
       const int64_t offset = *row - first_row;
       tables.positions.push_back(static_cast<int32_t>(slice.begin + offset));
@@ -138,7 +139,7 @@ HostTables SequencePages::TablesOf(const plan::StepPlan& plan,
 std::vector<int64_t> SequencePages::SlotsOf(const plan::StepPlan& plan) const {
   std::vector<int64_t> slots;
   for (const plan::Slice& slice : plan.slices) {
-    const kv::PageTable& pages = tables_.at(slice.sequence);
+    const kv::PageTable& pages = tables_.at(slice.sequence).all;
     for (int64_t position = slice.begin; position < slice.end(); ++position)
       slots.push_back(pages.Slot(position));
   }

@@ -71,7 +71,7 @@ class SequencePages {
   int64_t pages_;
   plan::ContextShare share_;
   plan::PageShare page_share_;
-  std::unordered_map<plan::SequenceId, kv::PageTable> tables_;
+  std::unordered_map<plan::SequenceId, SequencePageTable> tables_;
 };
 
 // The device's copies, allocated once for the largest step.

@@ -5,7 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/engine/closeness.h"
 #include "tests/engine/same_bits.h"
 
 namespace longspan::testing {
@@ -131,81 +130,6 @@ TEST(ContextParallelLoopsTest, LoopedStagesGiveTheSameBits) {
   const Scores want = Score(*Start(model, {.chunk_tokens = 30}), ids, positions);
   const Layout layout = {.stages = 2, .virtual_stages = 2, .context_ranks = 2, .chunk_tokens = 30};
   ExpectSameBits(Score(*Start(model, layout), ids, positions), want, layout.ToString());
-}
-
-// The cache divided over the ranks: other sums, the same to rounding.
-class ShardedCacheTest : public ::testing::TestWithParam<Case> {};
-
-INSTANTIATE_TEST_SUITE_P(Models, ShardedCacheTest,
-                         ::testing::Values(Case{"rand-llama", 320, 2, "zigzag", 2, 64},
-                                           Case{"rand-qwen3", 320, 3, "interleave", 1, 7},
-                                           Case{"tiny-qwen3-moe", 1024, 4, "interleave", 2, 100},
-                                           Case{"tiny-deepseek-v3", 1024, 2, "zigzag", 1, 64}),
-                         CaseName);
-
-Layout ShardedLayout(const Case& c, const char* backend) {
-  return {.backend = backend,
-          .dtype = "f32",
-          .stages = c.stages,
-          .context_ranks = c.context_ranks,
-          .token_split = c.token_split,
-          .kv_placement = "sharded",
-          .chunk_tokens = c.chunk_tokens,
-          .page_size = 16};
-}
-
-TEST_P(ShardedCacheTest, LogitsAreTheSameToRounding) {
-  const Case& c = GetParam();
-  if (IsFixture(c.model)) LONGSPAN_REQUIRE_FIXTURES();
-  const auto model = ModelFolder(c.model);
-  const std::vector<std::pair<const char*, double>> backends = {{"reference", 1e-5}, {"cpu", 2e-5}};
-  for (const auto& [backend, bound] : backends) {
-    const auto one = Start(model, {.backend = backend, .dtype = "f32"});
-    const auto several = Start(model, ShardedLayout(c, backend));
-    for (const int64_t length : {1, 17, 150}) {
-      const auto ids = RandomIds(length, c.vocab, 3);
-      const auto positions = SomePositions(length);
-      const Scores want = Score(*one, ids, positions);
-      const Scores got = Score(*several, ids, positions);
-      ASSERT_EQ(got.positions, want.positions);
-      for (size_t i = 0; i < want.logits.size(); ++i)
-        EXPECT_LE(LargestDifference(got.logits[i], want.logits[i]), bound)
-            << backend << " length " << length << " position " << want.positions[i];
-    }
-  }
-}
-
-// Decoding, several sequences at once, and a prefix that is there already.
-TEST_P(ShardedCacheTest, TokensAreTheSame) {
-  const Case& c = GetParam();
-  if (IsFixture(c.model)) LONGSPAN_REQUIRE_FIXTURES();
-  const auto model = ModelFolder(c.model);
-  const auto one = Start(model, {.dtype = "f32"});
-  const auto several = Start(model, ShardedLayout(c, "reference"));
-  std::vector<engine::Request> requests;
-  for (uint64_t i = 0; i < 4; ++i) {
-    engine::Request& request = requests.emplace_back();
-    request.prompt = RandomIds(40, c.vocab, 1);
-    const auto more = RandomIds(1 + 11 * static_cast<int64_t>(i), c.vocab, i);
-    request.prompt.insert(request.prompt.end(), more.begin(), more.end());
-    request.max_tokens = 6;
-    request.ignore_end_tokens = true;
-  }
-  const auto want = Generate(*one, requests);
-  const auto got = Generate(*several, requests);
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i].ids, want[i].ids) << i;
-  const Generated hit = Generate(*several, requests[3]);
-  EXPECT_GE(hit.cached_tokens, 32);
-  EXPECT_EQ(hit.ids, want[3].ids);
-}
-
-TEST(ShardedCacheMemoryTest, ARankHasItsShareOfThePages) {
-  const auto model = ModelFolder("rand-llama");
-  const auto one = Start(model, {});
-  const auto four = Start(model, {.context_ranks = 4, .kv_placement = "sharded"});
-  const auto whole = one->group_info().ranks.front().kv_bytes_per_page;
-  for (const runtime::RankReady& rank : four->group_info().ranks)
-    EXPECT_LE(static_cast<double>(rank.kv_bytes_per_page), 0.27 * static_cast<double>(whole));
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ TEST(ExchangeBytesTest, AreThoseOfTheFormulas) {
 }
 
 // A latent, its rope key and the index key of every token; or queries and results, where ranks keep
-// a page each of the chunk's two.
+// a page each of the chunk's two, and what an indexer needs to select in both.
 TEST(ExchangeBytesTest, OfContextRanksAreThoseOfTheFormulas) {
   struct Case {
     const char* model;
@@ -70,8 +70,11 @@ TEST(ExchangeBytesTest, OfContextRanksAreThoseOfTheFormulas) {
   };
   for (const auto& [name, placement] : {Case{"tiny-qwen3-moe", "replicated"},
                                         {"rand-deepseek-v32", "replicated"},
-                                        {"tiny-qwen3-moe", "sharded"}}) {
+                                        {"tiny-qwen3-moe", "sharded"},
+                                        {"rand-deepseek-v32", "sharded"},
+                                        {"tiny-deepseek-v32", "sharded"}}) {
     SCOPED_TRACE(std::string(name) + " " + placement);
+    if (IsFixture(name)) LONGSPAN_REQUIRE_FIXTURES();
     const auto path = ModelFolder(name);
     const spec::ModelSpec model = model::LoadModelSpec(path).value();
     const auto engine = Start(path, {.backend = "cpu",
@@ -88,8 +91,11 @@ TEST(ExchangeBytesTest, OfContextRanksAreThoseOfTheFormulas) {
       EXPECT_EQ(rank.tensor, 0);
       received += static_cast<double>(rank.context) / 2;
     }
-    EXPECT_EQ(received, static_cast<double>(kChunk * model.layers()) *
-                            volume_of(model, 2, 2, sizeof(float)).per_token_layer);
+    const plan::ContextVolume volume = volume_of(model, 2, 2, sizeof(float));
+    double per_token_layer = volume.per_token_layer;
+    if (model.indexer && model.indexer->top_k < kChunk)
+      per_token_layer += volume.per_selecting_token_layer;
+    EXPECT_EQ(received, static_cast<double>(kChunk * model.layers()) * per_token_layer);
   }
 }
 

@@ -62,8 +62,10 @@ base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& o
     std::vector<plan::LayerRange> layers;
     for (int layer = 0; layer < options.shape.stages(); ++layer)
       layers.push_back({layer, layer + 1});
-    const spec::Mesh mesh = {
-        .pp = options.shape.ranks, .cp = options.context_ranks, .tp = options.tensor_ranks};
+    const spec::Mesh mesh = {.pp = options.shape.ranks,
+                             .cp = options.context_ranks,
+                             .tp = options.tensor_ranks,
+                             .ep = options.expert_ranks};
     std::vector<runtime::RankConfig> configs;
     for (int rank = 0; rank < mesh.ranks(); ++rank)
       configs.push_back({.model_dir = ModelFolder(options.model).string(),
@@ -71,6 +73,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& o
                          .epoch = epoch,
                          .mesh = mesh,
                          .rank = rank,
+                         .kv_placement = options.kv_placement,
                          .ranges = plan::RangesOfRank(layers, mesh.pp, mesh.stage_of(rank)),
                          .max_rows = scheduler.chunk_tokens + scheduler.max_running,
                          .max_slices = 2 * scheduler.max_running,

@@ -52,6 +52,8 @@ struct FaultyOptions {
   plan::PipelineShape shape = {.ranks = kFaultyStages};
   int tensor_ranks = 1;
   int context_ranks = 1;
+  int expert_ranks = 1;
+  plan::KvPlacement kv_placement = plan::KvPlacement::kReplicated;
   // By default so seldom that messages can be counted.
   int64_t beat_every_ms = 60000;
   int64_t peer_timeout_ms = 120000;

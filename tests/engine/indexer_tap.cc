@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <numeric>
 
 #include "apps/wiring.h"
 #include "base/check.h"
-#include "comm/in_process/in_process.h"
 #include "model/architecture.h"
-#include "runtime/rank_handle.h"
 #include "runtime/stage_group.h"
+#include "tests/support/forwarding_backend.h"
 
 namespace longspan::testing {
 namespace {
@@ -22,10 +22,13 @@ constexpr int kPageSize = 64;
 // The run that is going on. An op is a function without state, so this is one.
 struct Recording {
   ops::IndexSelectOp index_select = nullptr;
+  ops::RopeTableOp rope_table = nullptr;
+  ops::IndexMergeOp index_merge = nullptr;
   const Selections* prescribed = nullptr;
   int64_t length = 0;               // of the prompt
   std::vector<const void*> caches;  // of index keys, by layer: each layer has its own
   std::vector<IndexerRun> last;
+  std::mutex mutex;  // of what several ranks write to
   Selections selections;
 };
 Recording& Active() {
@@ -93,60 +96,64 @@ void SelectAndRecord(tensor::ExecutionContext& context, const ops::IndexSelectAr
   }
 }
 
-// A backend that is another one but for index_select.
-class ListeningBackend : public ops::Backend {
+// Where ranks that divide the cache are threads: the step of the one that this is.
+struct StepOfThread {
+  std::vector<int32_t> positions;
+  size_t next_layer = 0;
+};
+StepOfThread& OwnStep() {
+  static thread_local StepOfThread step;
+  return step;
+}
+
+// The first op of every step.
+void NoteRows(tensor::ExecutionContext& context, const ops::RopeTableArgs& args) {
+  Active().rope_table(context, args);
+  const auto* positions = args.positions.data<int32_t>();
+  OwnStep() = {{positions, positions + args.cosines.size(0)}};
+}
+
+// All layers of a step merge, or none.
+void MergeAndRecord(tensor::ExecutionContext& context, const ops::IndexMergeArgs& args) {
+  Recording& recording = Active();
+  recording.index_merge(context, args);
+  StepOfThread& step = OwnStep();
+  const size_t layer = step.next_layer++;
+  const int64_t parts = args.scores.size(0);
+  const int64_t rows = args.scores.size(1);
+  for (int64_t row = 0; row < rows; ++row) {
+    std::vector<int32_t> selected;
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t place = part * rows + row;
+      const int32_t* candidates = args.positions.data<int32_t>() + place * args.scores.size(2);
+      selected.insert(selected.end(), candidates, candidates + args.counts.data<int32_t>()[place]);
+    }
+    std::sort(selected.begin(), selected.end());
+    const std::lock_guard lock(recording.mutex);
+    recording.selections[layer][step.positions[row]] = std::move(selected);
+  }
+}
+
+class ListeningBackend : public support::ForwardingBackend {
  public:
-  explicit ListeningBackend(const ops::Backend& backend) : backend_(backend), ops_(backend.ops()) {
-    ops_.index_select = SelectAndRecord;
+  explicit ListeningBackend(const ops::Backend& backend) : ForwardingBackend(backend) {
+    changed_ops().index_select = SelectAndRecord;
+    changed_ops().rope_table = NoteRows;
+    changed_ops().index_merge = MergeAndRecord;
   }
-
-  std::string_view name() const override { return backend_.name(); }
-  const ops::OpTable& ops() const override { return ops_; }
-  base::Status CheckTypes(DType compute, DType kv_cache) const override {
-    return backend_.CheckTypes(compute, kv_cache);
-  }
-  base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(
-      const ops::QueueOptions& options) const override {
-    return backend_.CreateQueue(options);
-  }
-  base::Result<tensor::Buffer> Allocate(int64_t bytes) const override {
-    return backend_.Allocate(bytes);
-  }
-  int64_t AvailableBytes() const override { return backend_.AvailableBytes(); }
-  int64_t WorkspaceBytes(const tensor::Queue& queue,
-                         const ops::WorkspaceShape& shape) const override {
-    return backend_.WorkspaceBytes(queue, shape);
-  }
-  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
-      const ops::PackRequest& request) const override {
-    return backend_.Pack(request);
-  }
-  base::Status Upload(tensor::Queue& queue, std::span<const std::byte> host,
-                      tensor::View device) const override {
-    return backend_.Upload(queue, host, device);
-  }
-  base::Status Download(tensor::Queue& queue, ConstView device,
-                        std::span<std::byte> host) const override {
-    return backend_.Download(queue, device, host);
-  }
-
- private:
-  const ops::Backend& backend_;
-  ops::OpTable ops_;
 };
 
 std::unique_ptr<engine::Engine> StartOver(const ops::Backend& backend, runtime::RankConfig config,
                                           int vocab_size) {
   config.watchdog_timeout_ms = 3'600'000;  // slow under the sanitizers
-  auto [leader, channel] = comm::CreateInProcessChannelPair();
-  runtime::RankLinks links;
-  links.leader = std::move(channel);
-  std::vector<std::unique_ptr<runtime::RankHandle>> ranks;
-  ranks.push_back(runtime::StartRankThread(
-      std::move(leader), std::move(links),
-      [&backend](std::string_view) -> base::Result<const ops::Backend*> { return &backend; }));
-  const std::vector<runtime::RankConfig> configs = {config};
-  auto group = runtime::StageGroup::BringUp(std::move(ranks), configs,
+  auto ranks = apps::StartRankThreads(
+      {.mesh = config.mesh},
+      [&backend](std::string_view) -> base::Result<const ops::Backend*> { return &backend; });
+  LONGSPAN_CHECK(ranks.ok(), "{}", ranks.status().message());
+  std::vector<runtime::RankConfig> configs(ranks->size(), config);
+  for (size_t rank = 0; rank < configs.size(); ++rank)
+    configs[rank].rank = static_cast<int32_t>(rank);
+  auto group = runtime::StageGroup::BringUp(std::move(*ranks), configs,
                                             {.max_total_tokens = config.max_context});
   LONGSPAN_CHECK(group.ok(), "{}", group.status().message());
   return std::make_unique<engine::Engine>(
@@ -176,11 +183,14 @@ TappedRun RunTapped(const TapOptions& options, const std::vector<int32_t>& ids,
   const ListeningBackend listening(backend);
   const auto length = static_cast<int64_t>(ids.size());
   Recording& recording = Active();
-  recording = {.index_select = backend.ops().index_select,
-               .prescribed = options.prescribed,
-               .length = length,
-               .last = std::vector<IndexerRun>(spec.layers()),
-               .selections = Selections(spec.layers(), Selections::value_type(length))};
+  recording.index_select = backend.ops().index_select;
+  recording.rope_table = backend.ops().rope_table;
+  recording.index_merge = backend.ops().index_merge;
+  recording.prescribed = options.prescribed;
+  recording.length = length;
+  recording.caches.clear();
+  recording.last.assign(spec.layers(), {});
+  recording.selections.assign(spec.layers(), Selections::value_type(length));
   const auto engine = StartOver(
       listening,
       {.model_dir = options.model.string(),
@@ -189,6 +199,9 @@ TappedRun RunTapped(const TapOptions& options, const std::vector<int32_t>& ids,
        .threads = 2,
        .compute = options.dtype,
        .kv_cache = options.dtype,
+       .mesh = {.cp = options.context_ranks},
+       .kv_placement =
+           options.context_ranks > 1 ? plan::KvPlacement::kSharded : plan::KvPlacement::kReplicated,
        .ranges = {{0, spec.layers()}},
        .page_size = kPageSize,
        .max_rows = options.chunk_tokens,

@@ -43,6 +43,8 @@ struct TapOptions {
   tensor::DType dtype = tensor::DType::kF32;
   bool dummy = false;  // weights
   int64_t chunk_tokens = 512;
+  // Several divide the cache; of them only what they select is told.
+  int context_ranks = 1;
   // What every row attends to, whatever its indexer selects; null: what it selects.
   const Selections* prescribed = nullptr;
 };

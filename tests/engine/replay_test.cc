@@ -68,7 +68,7 @@ class ReplayTest : public ::testing::Test {
     }
   }
 
-  const std::vector<std::vector<int32_t>> expected_ = ExpectedOutputs();
+  std::vector<std::vector<int32_t>> expected_ = ExpectedOutputs();
 };
 
 TEST_F(ReplayTest, AnyLineMayEndAtAnyMessage) {
@@ -265,21 +265,58 @@ TEST_F(ReplayTest, ARankLostInsideASumIsReplaced) {
   }
 }
 
-// The same of ranks that divide tokens.
+// The same of ranks that divide tokens, and the cache too.
 TEST_F(ReplayTest, ARankLostInsideAGatherIsReplaced) {
-  const FaultPlan plan = {.kill_at = 4};
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto what = fmt::format("rank {} is lost", rank);
-    const auto epochs =
-        Run({.faults =
-                 [&](plan::Epoch epoch) {
-                   return epoch.value == 0 ? Faults{{{Line::kStagePeer, rank}, plan}} : Faults{};
-                 },
-             .shape = {.ranks = kFaultyStages},
-             .context_ranks = 2},
-            what);
-    ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
-    EXPECT_EQ(*epochs, 2) << what;
+  for (const plan::KvPlacement placement :
+       {plan::KvPlacement::kReplicated, plan::KvPlacement::kSharded}) {
+    for (int rank = 0; rank < 4; ++rank) {
+      for (const uint64_t message : {4, 11}) {
+        const auto what = fmt::format("rank {} is lost at message {}", rank, message);
+        const auto epochs =
+            Run({.faults =
+                     [&](plan::Epoch epoch) {
+                       return epoch.value == 0
+                                  ? Faults{{{Line::kStagePeer, rank}, {.kill_at = message}}}
+                                  : Faults{};
+                     },
+                 .shape = {.ranks = kFaultyStages},
+                 .context_ranks = 2,
+                 .kv_placement = placement},
+                what);
+        ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
+        EXPECT_EQ(*epochs, 2) << what;
+      }
+    }
+  }
+}
+
+// Ranks that divide tokens and experts, and select in a cache that they divide: whatever they are
+// at, all of them are replaced.
+TEST_F(ReplayTest, ARankLostBetweenTokensAndExpertsIsReplaced) {
+  constexpr const char* kModel = "rand-deepseek-v32";
+  expected_ = ExpectedOutputs(kModel);
+  for (const plan::KvPlacement placement :
+       {plan::KvPlacement::kReplicated, plan::KvPlacement::kSharded}) {
+    for (const uint64_t message : {1, 9, 30, 47, 50, 53}) {
+      for (int rank = 2; rank < 4; ++rank) {
+        const auto what = fmt::format("rank {} is lost at message {}", rank, message);
+        const auto epochs =
+            Run({.faults =
+                     [&](plan::Epoch epoch) {
+                       return epoch.value == 0
+                                  ? Faults{{{Line::kStagePeer, rank}, {.kill_at = message}}}
+                                  : Faults{};
+                     },
+                 .model = kModel,
+                 .shape = {.ranks = 2, .loops = 2},
+                 .context_ranks = 2,
+                 .expert_ranks = 2,
+                 .kv_placement = placement},
+                what);
+        ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
+        EXPECT_EQ(*epochs, 2) << what;
+      }
+    }
   }
 }
 

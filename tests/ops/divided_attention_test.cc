@@ -55,21 +55,21 @@ ops::StepTables Whole(TestDevice& device) {
           .page_table = device.Ints(pages, {1, kPages})};
 }
 
-// attend(tables, out, log_sums); results have `dim` columns.
+// attend(tables, out, exp_sums); results have `dim` columns.
 template <typename Attend>
 void ExpectPartsMakeTheWhole(const BackendCase& c, TestDevice& device, int64_t dim,
                              const Attend& attend) {
   const View whole = device.Zeros(c.compute, {kRows, kHeads, dim});
   attend(Whole(device), whole, View());
   const View parts = device.Zeros(c.compute, {kParts, kRows, kHeads, dim});
-  const View log_sums = device.Zeros(DType::kF32, {kParts, kRows, kHeads});
+  const View exp_sums = device.Zeros(DType::kF32, {kParts, kRows, kHeads, 2});
   for (int64_t part = 0; part < kParts; ++part) {
     const View out(parts.Rows(part, 1).raw(), c.compute, {kRows, kHeads, dim});
-    const View sums(log_sums.Rows(part, 1).raw(), DType::kF32, {kRows, kHeads});
+    const View sums(exp_sums.Rows(part, 1).raw(), DType::kF32, {kRows, kHeads, 2});
     attend(PartOf(device, part), out, sums);
   }
   const View merged = device.Zeros(c.compute, {kRows, kHeads, dim});
-  device.Run(device.ops().merge_attention, {.parts = parts, .log_sums = log_sums, .out = merged});
+  device.Run(device.ops().merge_attention, {.parts = parts, .exp_sums = exp_sums, .out = merged});
   const auto got = device.ReadFloats(merged);
   const auto want = device.ReadFloats(whole);
   const double bound = c.compute == DType::kF32 ? 2e-5 : 2e-2;
@@ -96,20 +96,38 @@ TEST_P(DividedAttentionTest, OfGroupedQueries) {
   const View keys = cache(2);
   const View values = cache(3);
   ExpectPartsMakeTheWhole(
-      c, device, kDim, [&](const ops::StepTables& tables, const View& out, const View& log_sums) {
+      c, device, kDim, [&](const ops::StepTables& tables, const View& out, const View& exp_sums) {
         device.Run(device.ops().attention, {.queries = queries,
                                             .key_cache = keys,
                                             .value_cache = values,
                                             .tables = tables,
                                             .scale = 0.3f,
                                             .out = out,
-                                            .log_sums = log_sums});
+                                            .exp_sums = exp_sums});
       });
 }
 
-TEST_P(DividedAttentionTest, OfLatents) {
-  const BackendCase& c = GetParam();
-  if (c.backend->ops().merge_attention == nullptr) GTEST_SKIP() << "no merge_attention";
+// Every fifth position and the row's own, of the whole sequence and of every part of it: some rows
+// have none of a part's.
+std::vector<View> ListsOfWholeAndParts(TestDevice& device) {
+  std::vector<View> lists;
+  for (int64_t part = -1; part < kParts; ++part) {
+    std::vector<int32_t> positions(kRows * kRows, -1);
+    for (int64_t row = 0; row < kRows; ++row) {
+      int32_t* next = positions.data() + row * kRows;
+      int32_t seen = 0;
+      for (int64_t position = 0; position <= row; ++position) {
+        if (part >= 0 && position / kPageSize % kParts != part) continue;
+        if (position % 5 == 2 || position == row) *next++ = seen;
+        ++seen;
+      }
+    }
+    lists.push_back(device.Ints(positions, {kRows, kRows}));
+  }
+  return lists;
+}
+
+void ExpectPartsOfLatentsMakeTheWhole(const BackendCase& c, bool selected) {
   constexpr int64_t kRank = 40;
   constexpr int64_t kRope = 8;
   TestDevice device(*c.backend, 2,
@@ -130,17 +148,30 @@ TEST_P(DividedAttentionTest, OfLatents) {
   const View rope_queries = queries(2, kRope);
   const View latents = cache(3, kRank);
   const View ropes = cache(4, kRope);
+  const std::vector<View> lists = ListsOfWholeAndParts(device);
+  size_t next = 0;
   ExpectPartsMakeTheWhole(
-      c, device, kRank, [&](const ops::StepTables& tables, const View& out, const View& log_sums) {
+      c, device, kRank, [&](const ops::StepTables& tables, const View& out, const View& exp_sums) {
         device.Run(device.ops().latent_attention, {.latent_queries = latent_queries,
                                                    .rope_queries = rope_queries,
                                                    .latent_cache = latents,
                                                    .rope_cache = ropes,
                                                    .tables = tables,
                                                    .scale = 0.2f,
+                                                   .selected = selected ? lists[next++] : View(),
                                                    .out = out,
-                                                   .log_sums = log_sums});
+                                                   .exp_sums = exp_sums});
       });
+}
+
+TEST_P(DividedAttentionTest, OfLatents) {
+  if (GetParam().backend->ops().merge_attention == nullptr) GTEST_SKIP() << "no merge_attention";
+  ExpectPartsOfLatentsMakeTheWhole(GetParam(), /*selected=*/false);
+}
+
+TEST_P(DividedAttentionTest, OfSelectedLatents) {
+  if (GetParam().backend->ops().merge_attention == nullptr) GTEST_SKIP() << "no merge_attention";
+  ExpectPartsOfLatentsMakeTheWhole(GetParam(), /*selected=*/true);
 }
 
 }  // namespace

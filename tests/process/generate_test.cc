@@ -92,6 +92,13 @@ TEST(GenerateTest, RanksThatDivideAStageAnswerAsOne) {
   expect_answer({"--cp-size", "2", "--kv-placement", "sharded"});
 }
 
+TEST(GenerateTest, SaysThatOneRankHasNoCacheToDivide) {
+  const Outcome outcome =
+      RunProgram({"generate", "--prompt", "hi", "--max-tokens", "2", "--kv-placement", "sharded"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.errors, HasSubstr("--kv-placement sharded changes nothing"));
+}
+
 TEST(GenerateTest, JsonHasTheKeysThatOthersRead) {
   const TemporaryFolder folder;
   const json golden = GoldenCase("needle300");

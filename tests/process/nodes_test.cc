@@ -34,15 +34,17 @@ void ExpectEnded(RunningProgram& program) {
 
 TEST(NodesTest, GiveTheOutputOfOneHost) {
   const TemporaryFolder folder;
-  for (const auto& [nodes, stages, loops, lanes] :
-       {std::tuple(2, 2, 1, 1), std::tuple(2, 3, 1, 1), std::tuple(2, 4, 1, 1),
-        std::tuple(3, 4, 1, 1), std::tuple(2, 2, 2, 1), std::tuple(3, 3, 1, 2)}) {
-    const SlowRun run = {.folder = folder,
-                         .stages = stages,
-                         .lanes = lanes,
-                         .prompt = 200,
-                         .tokens = 50,
-                         .more = {"--virtual-stages", std::to_string(loops)}};
+  for (const auto& [nodes, stages, loops, lanes, context] :
+       {std::tuple(2, 2, 1, 1, 1), std::tuple(2, 3, 1, 1, 1), std::tuple(2, 4, 1, 1, 1),
+        std::tuple(3, 4, 1, 1, 1), std::tuple(2, 2, 2, 1, 1), std::tuple(3, 3, 1, 2, 1),
+        std::tuple(2, 2, 1, 1, 2)}) {
+    const SlowRun run = {
+        .folder = folder,
+        .stages = stages,
+        .lanes = lanes,
+        .prompt = 200,
+        .tokens = 50,
+        .more = {"--virtual-stages", std::to_string(loops), "--cp-size", std::to_string(context)}};
     const std::string expected = run.ExpectedText();
     ASSERT_GT(expected.size(), 20u);
     std::filesystem::remove(run.output());
@@ -50,7 +52,8 @@ TEST(NodesTest, GiveTheOutputOfOneHost) {
     std::vector<std::unique_ptr<RunningProgram>> programs;
     for (int node = nodes - 1; node >= 0; --node) programs.push_back(hosts.Start(node));
     for (const auto& program : programs) ExpectEnded(*program);
-    EXPECT_EQ(run.Text(), expected) << nodes << " nodes, " << stages << " x " << lanes << " ranks";
+    EXPECT_EQ(run.Text(), expected)
+        << nodes << " nodes, " << stages << " x " << context << " x " << lanes << " ranks";
   }
 }
 

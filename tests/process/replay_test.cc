@@ -88,15 +88,24 @@ TEST(ReplayTest, ARankThatIsKilledInsideALayerIsReplaced) {
   ExpectReplaced(program, run, pids, expected);
 }
 
+// Alone, and with experts and the cache divided as well. Stopped first, it makes the other rank
+// wait for it.
 TEST(ReplayTest, AContextRankThatIsKilledIsReplaced) {
   const TemporaryFolder folder;
   const std::string expected = SlowRun{.folder = folder}.ExpectedText();
-  const SlowRun run = {.folder = folder, .stages = 1, .more = {"--cp-size", "2"}};
-  RunningProgram program(run.Arguments(), run.Options());
-  const auto pids = program.WaitForStages(2);
-  ASSERT_EQ(pids.size(), 2u);
-  ASSERT_TRUE(WaitUntil([&] { return RunningProgram::ProcessorSeconds(pids[0]) > 0.25; }));
-  ExpectReplaced(program, run, pids, expected);
+  const std::vector<std::string> divided = {"--cp-size",      "2",      "--ep-size", "2",
+                                            "--kv-placement", "sharded"};
+  for (const auto& layout : {std::vector<std::string>{"--cp-size", "2"}, divided}) {
+    const SlowRun run = {.folder = folder, .stages = 1, .more = layout};
+    std::filesystem::remove(run.output());
+    RunningProgram program(run.Arguments(), run.Options());
+    const auto pids = program.WaitForStages(2);
+    ASSERT_EQ(pids.size(), 2u);
+    ASSERT_TRUE(WaitUntil([&] { return RunningProgram::ProcessorSeconds(pids[0]) > 0.25; }));
+    kill(pids[1], SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    ExpectReplaced(program, run, pids, expected);
+  }
 }
 
 TEST(ReplayTest, ALoopedStageThatIsKilledIsReplaced) {

@@ -66,9 +66,9 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
     tile.values = PagedRowsOf(args.value_cache, tables, place.slice, kv_head);
     scratch.Divide(memory, thread, tile);
     kernel(tile);
-    if (!args.log_sums.empty())
-      WriteLogSums(tile, args.out, args.log_sums.row<float>(place.row) + kv_head * tile.group,
-                   args.log_sums.stride(0));
+    if (!args.exp_sums.empty())
+      WriteExpSums(tile, args.out, args.exp_sums.row<float>(place.row) + 2 * kv_head * tile.group,
+                   args.exp_sums.stride(0));
   });
 }
 

@@ -2,11 +2,9 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <numbers>
 #include <numeric>
 
 #include "backend/cpu/cpu_ops.h"
@@ -94,25 +92,26 @@ struct AttentionScratch {
   }
 };
 
-// What a tile leaves for ops/merge_attention.h, once its kernel has run: the log-sums of its rows,
-// and zeros for tokens that see no key. `log_sums` is that of its first token and head.
-inline void WriteLogSums(const AttentionTile& tile, const tensor::View& out, float* log_sums,
+// What a tile leaves for ops/merge_attention.h, once its kernel has run: the sums of its rows, and
+// zeros for tokens that see no key. `exp_sums` is that of its first token and head.
+inline void WriteExpSums(const AttentionTile& tile, const tensor::View& out, float* exp_sums,
                          int64_t token_stride) {
   const auto row_bytes =
       static_cast<size_t>(tile.head_dim) * static_cast<size_t>(tensor::SizeOf(out.dtype()));
   for (int64_t row = 0; row < tile.tokens * tile.group; ++row) {
     const int64_t token = row / tile.group;
     const int64_t head = row % tile.group;
-    float& log_sum = log_sums[token * token_stride + head];
+    float* m_and_l = exp_sums + token * token_stride + 2 * head;
     if (tile.positions[token] < 0) {
       std::memset(tile.out + token * tile.out_token_stride + head * tile.out_head_stride, 0,
                   row_bytes);
-      log_sum = -std::numeric_limits<float>::infinity();
+      m_and_l[0] = -std::numeric_limits<float>::infinity();
+      m_and_l[1] = 0;
       continue;
     }
     const float* parts = tile.denominators + row * 16;
-    const float sum = std::accumulate(parts, parts + 16, 0.0F);
-    log_sum = (tile.maxima[row] + std::log2(sum)) * static_cast<float>(std::numbers::ln2);
+    m_and_l[0] = tile.maxima[row];
+    m_and_l[1] = std::accumulate(parts, parts + 16, 0.0F);
   }
 }
 

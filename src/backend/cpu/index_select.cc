@@ -1,8 +1,10 @@
-// Index selection: the best positions of every row, over blocks of keys that stream by.
+// Index selection: the best positions of every row, of a whole cache or of a part of one, over
+// blocks of keys that stream by.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 #include "backend/cpu/attention_scratch.h"
 #include "backend/cpu/cpu_ops.h"
@@ -46,11 +48,10 @@ class Best {
     }
   }
 
-  void Write(int32_t* selected) {
+  // Up to top_k of them, in any order.
+  std::span<Candidate> Finish() {
     Drop();
-    std::transform(candidates_, candidates_ + top_k_, selected,
-                   [](const Candidate& c) { return c.position; });
-    std::sort(selected, selected + top_k_);
+    return {candidates_, static_cast<size_t>(size_)};
   }
 
  private:
@@ -100,13 +101,14 @@ struct TaskScratch {
   }
 };
 
-// Rows [row, row + block.tokens), which all see more than top_k keys.
-void SelectRows(const ops::IndexSelectArgs& args, int64_t row, const TaskScratch& scratch,
-                IndexBlock block) {
-  const int64_t top_k = args.selected.size(1);
-  const int32_t* positions = args.tables.positions.data<int32_t>() + row;
+// Calls write(row, best) for the rows [row, row + block.tokens).
+template <typename Args, typename Write>
+void FindBest(const Args& args, int64_t row, const TaskScratch& scratch, IndexBlock block,
+              const Write& write) {
+  const int64_t top_k = scratch.sizes.top_k;
+  const int32_t* positions = args.tables.positions.template data<int32_t>() + row;
   block.queries = RowAt(args.queries, row);
-  block.head_weights = args.head_weights.row<float>(row);
+  block.head_weights = args.head_weights.template row<float>(row);
   block.packed_keys = scratch.packed_keys();
   block.wide_queries = scratch.wide_queries();
   block.scores = scratch.scores();
@@ -125,8 +127,48 @@ void SelectRows(const ops::IndexSelectArgs& args, int64_t row, const TaskScratch
         best[token].Add(block.scores + token * kAttentionKeys, block.first_key, visible);
     }
   }
-  for (int64_t token = 0; token < block.tokens; ++token)
-    best[token].Write(args.selected.row<int32_t>(row + token));
+  for (int64_t token = 0; token < block.tokens; ++token) write(row + token, best[token].Finish());
+}
+
+// The rows of a step in tiles. The first rows of a tile that see up to `fewest` keys go to
+// short_row(row) without a look at a key, the best of the others to write(slice, row, best).
+template <typename Args, typename ShortRow, typename Write>
+void ForBestOfRows(tensor::ExecutionContext& context, const Args& args, int64_t top_k,
+                   int64_t fewest, const ShortRow& short_row, const Write& write) {
+  const ops::StepTables& tables = args.tables;
+  if (tables.rows == 0) return;
+  tensor::ThreadPool& pool = Pool(context);
+  tensor::Workspace::Scope scope(context.workspace);
+  const Scratch scratch = Scratch::For(args.queries.size(2), top_k);
+  auto* words = scope.Take(DType::kF32, {pool.threads(), scratch.words()}).template data<float>();
+  auto* zeros = scope.Take(DType::kF32, {scratch.dim_padded}).template data<float>();
+  std::fill_n(zeros, scratch.dim_padded, 0.0f);
+  const TokenTiles tiles(
+      scope, tables, std::clamp<int64_t>(tables.rows / (int64_t{4} * pool.threads()), 1, kTokens));
+
+  const int64_t element = tensor::SizeOf(args.queries.dtype());
+  IndexBlock common;
+  common.query_token_stride = args.queries.stride(0) * element;
+  common.query_head_stride = args.queries.stride(1) * element;
+  common.head_weights_stride = args.head_weights.stride(0);
+  common.heads = args.queries.size(1);
+  common.scale = args.scale;
+  const auto* positions = tables.positions.template data<int32_t>();
+  pool.ParallelFor(tiles.count(), [&](int64_t task, int thread) {
+    // Backwards: long rows first.
+    TokenTiles::Tile place = tiles.at(tiles.count() - 1 - task);
+    for (; place.tokens > 0 && positions[place.row] < fewest; ++place.row, --place.tokens)
+      short_row(place.row);
+    if (place.tokens == 0) return;
+    const TaskScratch own = {scratch, words + thread * scratch.words()};
+    IndexBlock block = common;
+    block.tokens = place.tokens;
+    block.keys = PagedRowsOf(args.index_cache, tables, place.slice, 0);
+    block.keys.converted = own.converted();
+    block.keys.zeros = reinterpret_cast<const char*>(zeros);
+    FindBest(args, place.row, own, block,
+             [&](int64_t row, std::span<Candidate> best) { write(place.slice, row, best); });
+  });
 }
 
 }  // namespace
@@ -139,44 +181,47 @@ int64_t IndexSelectWorkspaceBytes(int threads, const ops::WorkspaceShape& shape)
 }
 
 void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args) {
-  const ops::StepTables& tables = args.tables;
-  if (tables.rows == 0) return;
-  tensor::ThreadPool& pool = Pool(context);
-  tensor::Workspace::Scope scope(context.workspace);
   const int64_t top_k = args.selected.size(1);
-  const Scratch scratch = Scratch::For(args.queries.size(2), top_k);
-  auto* words = scope.Take(DType::kF32, {pool.threads(), scratch.words()}).data<float>();
-  auto* zeros = scope.Take(DType::kF32, {scratch.dim_padded}).data<float>();
-  std::fill_n(zeros, scratch.dim_padded, 0.0f);
-  const TokenTiles tiles(
-      scope, tables, std::clamp<int64_t>(tables.rows / (int64_t{4} * pool.threads()), 1, kTokens));
+  const auto* positions = args.tables.positions.data<int32_t>();
+  ForBestOfRows(
+      context, args, top_k, top_k,
+      [&](int64_t row) {
+        auto* selected = args.selected.row<int32_t>(row);
+        const int64_t length = positions[row] + int64_t{1};
+        std::iota(selected, selected + length, 0);
+        std::fill(selected + length, selected + top_k, -1);
+      },
+      [&](int64_t /*slice*/, int64_t row, std::span<Candidate> best) {
+        auto* selected = args.selected.row<int32_t>(row);
+        std::transform(best.begin(), best.end(), selected,
+                       [](const Candidate& c) { return c.position; });
+        std::sort(selected, selected + top_k);
+      });
+}
 
-  const int64_t element = tensor::SizeOf(args.queries.dtype());
-  IndexBlock common;
-  common.query_token_stride = args.queries.stride(0) * element;
-  common.query_head_stride = args.queries.stride(1) * element;
-  common.head_weights_stride = args.head_weights.stride(0);
-  common.heads = args.queries.size(1);
-  common.scale = args.scale;
-  const auto* positions = tables.positions.data<int32_t>();
-  pool.ParallelFor(tiles.count(), [&](int64_t task, int thread) {
-    // Backwards: long rows first.
-    TokenTiles::Tile place = tiles.at(tiles.count() - 1 - task);
-    for (; place.tokens > 0 && positions[place.row] < top_k; ++place.row, --place.tokens) {
-      auto* selected = args.selected.row<int32_t>(place.row);
-      const int64_t length = positions[place.row] + int64_t{1};
-      std::iota(selected, selected + length, 0);
-      std::fill(selected + length, selected + top_k, -1);
-    }
-    if (place.tokens == 0) return;
-    const TaskScratch own = {scratch, words + thread * scratch.words()};
-    IndexBlock block = common;
-    block.tokens = place.tokens;
-    block.keys = PagedRowsOf(args.index_cache, tables, place.slice, 0);
-    block.keys.converted = own.converted();
-    block.keys.zeros = reinterpret_cast<const char*>(zeros);
-    SelectRows(args, place.row, own, block);
-  });
+void IndexCandidates(tensor::ExecutionContext& context, const ops::IndexCandidatesArgs& args) {
+  const int64_t top_k = args.positions.size(1);
+  const int64_t page_size = args.index_cache.size(2);
+  const auto pad = [&](int64_t row, int64_t count) {
+    auto* scores = args.scores.row<float>(row);
+    auto* positions = args.positions.row<int32_t>(row);
+    std::fill(scores + count, scores + top_k, -std::numeric_limits<float>::infinity());
+    std::fill(positions + count, positions + top_k, -1);
+  };
+  ForBestOfRows(
+      context, args, top_k, 0, [&](int64_t row) { pad(row, 0); },
+      [&](int64_t slice, int64_t row, std::span<Candidate> best) {
+        std::sort(best.begin(), best.end(), Before);
+        const auto* pages = args.page_indices.row<int32_t>(slice);
+        auto* scores = args.scores.row<float>(row);
+        auto* positions = args.positions.row<int32_t>(row);
+        for (const Candidate& candidate : best) {
+          *scores++ = candidate.score;
+          *positions++ = static_cast<int32_t>(pages[candidate.position / page_size] * page_size +
+                                              candidate.position % page_size);
+        }
+        pad(row, static_cast<int64_t>(best.size()));
+      });
 }
 
 }  // namespace longspan::backend::cpu

@@ -98,9 +98,9 @@ void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttenti
     tile.values = tile.keys;
     scratch.Divide(memory, thread, tile);
     kernel(tile);
-    if (!args.log_sums.empty())
-      WriteLogSums(tile, args.out, args.log_sums.row<float>(place.row) + head,
-                   args.log_sums.stride(0));
+    if (!args.exp_sums.empty())
+      WriteExpSums(tile, args.out, args.exp_sums.row<float>(place.row) + 2 * head,
+                   args.exp_sums.stride(0));
   });
 }
 

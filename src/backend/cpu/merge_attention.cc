@@ -12,13 +12,15 @@ namespace {
 
 using Weights = std::array<float, ops::kMostMergedParts>;
 
-// Of parts with these log-sums, `stride` apart.
-Weights WeightsOf(const float* log_sums, int64_t stride, int64_t parts) {
-  float largest = log_sums[0];
-  for (int64_t part = 1; part < parts; ++part) largest = std::max(largest, log_sums[part * stride]);
+// Of parts with these sums, `stride` apart.
+Weights WeightsOf(const float* exp_sums, int64_t stride, int64_t parts) {
+  float largest = exp_sums[0];
+  for (int64_t part = 1; part < parts; ++part) largest = std::max(largest, exp_sums[part * stride]);
   Weights weights{};
-  for (int64_t part = 0; part < parts; ++part)
-    weights[static_cast<size_t>(part)] = std::exp(log_sums[part * stride] - largest);
+  for (int64_t part = 0; part < parts; ++part) {
+    const float* m_and_l = exp_sums + part * stride;
+    weights[static_cast<size_t>(part)] = m_and_l[1] * std::exp2(m_and_l[0] - largest);
+  }
   const float sum = std::accumulate(weights.begin(), weights.end(), 0.0F);
   for (float& weight : weights) weight /= sum;
   return weights;
@@ -42,7 +44,8 @@ void MergeAttention(tensor::ExecutionContext& context, const ops::MergeAttention
   ForRows(context, args.out.size(0), parts * heads * common.columns, [&](int64_t row) {
     for (int64_t head = 0; head < heads; ++head) {
       const int64_t place = row * heads + head;
-      const Weights weights = WeightsOf(args.log_sums.data<float>() + place, row_heads, parts);
+      const Weights weights =
+          WeightsOf(args.exp_sums.data<float>() + 2 * place, 2 * row_heads, parts);
       CombineRow merged = common;
       merged.x = static_cast<const char*>(args.parts.raw()) + place * common.columns * element;
       merged.weights = weights.data();

@@ -20,9 +20,9 @@ struct PagedKv {
 };
 
 // Positions [0, length) for one query head. `scratch` is of AttentionScratchDoubles. Blocks begin
-// at multiples of kBlock, whatever the page size. Returns log(sum of exp(score)).
-float Attend(const float* query, const PagedKv& kv, int64_t length, double scale, double* scratch,
-             float* out) {
+// at multiples of kBlock, whatever the page size.
+RunningSoftmax Attend(const float* query, const PagedKv& kv, int64_t length, double scale,
+                      double* scratch, float* out) {
   const int64_t head_dim = kv.keys.dim;
   double* wide_query = scratch;
   std::copy_n(query, head_dim, wide_query);
@@ -38,7 +38,7 @@ float Attend(const float* query, const PagedKv& kv, int64_t length, double scale
     sum.AddBlock(scores, rows, count);
   }
   sum.Write(out);
-  return sum.LogSum();
+  return sum;
 }
 
 }  // namespace
@@ -68,12 +68,12 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
     const int64_t row = args.tables.rows - 1 - task / heads;
     const int64_t head = task % heads;
     const int64_t kv_head = head / queries_per_key;
-    const float log_sum = Attend(args.queries.row<float>(row) + head * args.queries.stride(1),
-                                 {PagedHead::Of(args.key_cache, args.tables, row, kv_head),
-                                  PagedHead::Of(args.value_cache, args.tables, row, kv_head)},
-                                 positions[row] + int64_t{1}, args.scale, scratch.of(thread),
-                                 args.out.row<float>(row) + head * args.out.stride(1));
-    if (!args.log_sums.empty()) args.log_sums.row<float>(row)[head] = log_sum;
+    const RunningSoftmax sum = Attend(args.queries.row<float>(row) + head * args.queries.stride(1),
+                                      {PagedHead::Of(args.key_cache, args.tables, row, kv_head),
+                                       PagedHead::Of(args.value_cache, args.tables, row, kv_head)},
+                                      positions[row] + int64_t{1}, args.scale, scratch.of(thread),
+                                      args.out.row<float>(row) + head * args.out.stride(1));
+    if (!args.exp_sums.empty()) sum.WriteExpSum(args.exp_sums.row<float>(row) + 2 * head);
   });
 }
 
@@ -82,18 +82,18 @@ void MergeAttention(tensor::ExecutionContext& context, const ops::MergeAttention
   const int64_t heads = args.out.size(1);
   const int64_t dim = args.out.size(2);
   const int64_t row_heads = args.out.size(0) * heads;
-  const auto* log_sums = args.log_sums.data<float>();
+  const auto* sums = args.exp_sums.data<float>();
   Threads(context).ParallelFor(row_heads, [&](int64_t task, int) {
     double largest = -std::numeric_limits<double>::infinity();
     for (int64_t part = 0; part < parts; ++part)
-      largest = std::max<double>(largest, log_sums[part * row_heads + task]);
+      largest = std::max<double>(largest, sums[2 * (part * row_heads + task)]);
     float* out = args.out.row<float>(task / heads) + task % heads * args.out.stride(1);
     for (int64_t d = 0; d < dim; ++d) {
       double sum = 0;
       double weights = 0;
       for (int64_t part = 0; part < parts; ++part) {
         const int64_t place = part * row_heads + task;
-        const double weight = std::exp(log_sums[place] - largest);
+        const double weight = sums[2 * place + 1] * std::exp2(sums[2 * place] - largest);
         weights += weight;
         sum += weight * args.parts.data<float>()[place * dim + d];
       }

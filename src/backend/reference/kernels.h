@@ -21,6 +21,9 @@ void MergeAttention(tensor::ExecutionContext& context, const ops::MergeAttention
 void ExpandedLatentAttention(tensor::ExecutionContext& context,
                              const ops::ExpandedLatentAttentionArgs& args);
 void IndexSelect(tensor::ExecutionContext& context, const ops::IndexSelectArgs& args);
+void IndexCandidates(tensor::ExecutionContext& context, const ops::IndexCandidatesArgs& args);
+void IndexMerge(tensor::ExecutionContext& context, const ops::IndexMergeArgs& args);
+void IndexTake(tensor::ExecutionContext& context, const ops::IndexTakeArgs& args);
 void SiluMul(tensor::ExecutionContext& context, const ops::SiluMulArgs& args);
 void Router(tensor::ExecutionContext& context, const ops::RouterArgs& args);
 void ExpertOrder(tensor::ExecutionContext& context, const ops::ExpertOrderArgs& args);

@@ -88,7 +88,7 @@ void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttenti
     RunningSoftmax sum(query.rope + cached.ropes.dim, rank);
     Attend(query, cached, PositionsOf(args, row), sum);
     sum.Write(args.out.row<float>(row) + head * args.out.stride(1));
-    if (!args.log_sums.empty()) args.log_sums.row<float>(row)[head] = sum.LogSum();
+    if (!args.exp_sums.empty()) sum.WriteExpSum(args.exp_sums.row<float>(row) + 2 * head);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <numbers>
 
 #include "backend/reference/wide_sums.h"
 
@@ -50,8 +51,14 @@ class RunningSoftmax {
     for (int64_t d = 0; d < dim_; ++d) out[d] = static_cast<float>(sums_[d] / weights);
   }
 
-  // log(sum of exp(score)); -infinity of no rows.
-  float LogSum() const { return static_cast<float>(largest_ + std::log(weights_)); }
+  // The sum of exp(score) as m and l of ops/merge_attention.h; -infinity and 0 of no rows.
+  void WriteExpSum(float* m_and_l) const {
+    m_and_l[0] = static_cast<float>(largest_ * std::numbers::log2e);
+    m_and_l[1] =
+        weights_ > 0
+            ? static_cast<float>(weights_ * std::exp2(largest_ * std::numbers::log2e - m_and_l[0]))
+            : 0;
+  }
 
  private:
   double* sums_;
