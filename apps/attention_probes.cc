@@ -164,16 +164,16 @@ base::Result<OpFigure> ProbeExpandedLatentAttention(OpBench& bench, const SliceS
                         .scale = ScaleOf(key_dim),
                         .out = out});
   const auto all_keys = static_cast<double>(shape.slices * shape.keys);
-  return bench.Time(
-      bench.ops().expanded_latent_attention, variants,
-      {.op = "expanded_latent_attention",
-       .shape = fmt::format("{}, {} heads of {} + {}, {}", Describe(shape), latent.heads,
-                            latent.nope_dim, rope, latent.value_dim),
-       .flops = 2 * shape.Pairs() * static_cast<double>(latent.heads * (key_dim + latent.value_dim)) +
-                2 * all_keys * static_cast<double>(expanded * rank),
-       .bytes = CacheBytes(bench, shape, rank + rope) +
-                static_cast<double>(expanded * rank * tensor::SizeOf(bench.type()) +
-                                    queries.bytes() + out.bytes())});
+  return bench.Time(bench.ops().expanded_latent_attention, variants,
+                    {.op = "expanded_latent_attention",
+                     .shape = fmt::format("{}, {} heads of {} + {}, {}", Describe(shape),
+                                          latent.heads, latent.nope_dim, rope, latent.value_dim),
+                     .flops = 2 * shape.Pairs() *
+                                  static_cast<double>(latent.heads * (key_dim + latent.value_dim)) +
+                              2 * all_keys * static_cast<double>(expanded * rank),
+                     .bytes = CacheBytes(bench, shape, rank + rope) +
+                              static_cast<double>(expanded * rank * tensor::SizeOf(bench.type()) +
+                                                  queries.bytes() + out.bytes())});
 }
 
 base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
@@ -198,14 +198,14 @@ base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
                         .tables = tables,
                         .scale = ScaleOf(indexer.head_dim),
                         .selected = selected});
-  return bench.Time(bench.ops().index_select, variants,
-                    {.op = "index_select",
-                     .shape = fmt::format("{} of {}, {} heads of {}", indexer.top_k,
-                                          Describe(shape), indexer.heads, indexer.head_dim),
-                     .flops = 2 * shape.Pairs() *
-                              static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
-                     .bytes = CacheBytes(bench, shape, indexer.head_dim) +
-                              static_cast<double>(queries.bytes() + selected.bytes())});
+  return bench.Time(
+      bench.ops().index_select, variants,
+      {.op = "index_select",
+       .shape = fmt::format("{} of {}, {} heads of {}", indexer.top_k, Describe(shape),
+                            indexer.heads, indexer.head_dim),
+       .flops = 2 * shape.Pairs() * static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
+       .bytes = CacheBytes(bench, shape, indexer.head_dim) +
+                static_cast<double>(queries.bytes() + selected.bytes())});
 }
 
 base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t heads,

@@ -16,8 +16,7 @@ using tensor::View;
 
 // So long must a timed run take at least, or the clock and the wait would count.
 constexpr double kShortestRun = 0.02;
-// More than the last cache of the machines at hand, several times.
-constexpr int64_t kBeyondCaches = int64_t{128} << 20;
+constexpr int64_t kPiece = (int64_t{1} << 22) - 3;  // of random numbers; no period of a row
 
 float RandomValue(uint64_t index) {
   return static_cast<float>(base::MixBits(index) >> 40) * 0x1p-23f - 1;
@@ -33,6 +32,12 @@ std::vector<T> RandomValues(int64_t count) {
     else
       value = RandomValue(++index);
   }
+  return values;
+}
+
+template <typename T>
+const std::vector<T>& RandomPiece() {
+  static const std::vector<T> values = RandomValues<T>(kPiece);
   return values;
 }
 
@@ -59,7 +64,7 @@ base::Result<std::unique_ptr<OpBench>> OpBench::Create(const ops::Backend& backe
 
 int64_t OpBench::CopiesBeyondCaches(int64_t bytes) const {
   if (!backend_.is_on_host()) return 1;
-  return (kBeyondCaches + bytes - 1) / bytes;
+  return std::max<int64_t>(1, (options_.beyond_caches + bytes - 1) / bytes);
 }
 
 void OpBench::Keep(const base::Status& status) {
@@ -92,11 +97,8 @@ View OpBench::Take(DType type, Sizes sizes) {
 View OpBench::Random(DType type, Sizes sizes) {
   const View view = Take(type, sizes);
   if (!status_.ok()) return view;
-  constexpr int64_t kPiece = (int64_t{1} << 22) - 3;  // no period of a row
-  static const std::vector<Bf16> bf16_values = RandomValues<Bf16>(kPiece);
-  static const std::vector<float> f32_values = RandomValues<float>(kPiece);
-  const auto values = type == DType::kBf16 ? std::as_bytes(std::span(bf16_values))
-                                           : std::as_bytes(std::span(f32_values));
+  const auto values = type == DType::kBf16 ? std::as_bytes(std::span(RandomPiece<Bf16>()))
+                                           : std::as_bytes(std::span(RandomPiece<float>()));
   const int64_t element = tensor::SizeOf(type);
   for (int64_t begin = 0; begin < view.elements(); begin += kPiece) {
     const int64_t count = std::min(kPiece, view.elements() - begin);
@@ -125,8 +127,10 @@ View OpBench::WideIndices(const std::vector<int64_t>& values, Sizes sizes) {
 }
 
 const ops::PackedWeight* OpBench::Weight(int64_t rows, int64_t columns) {
-  const std::vector<Bf16> values = RandomValues<Bf16>(rows * columns);
-  const tensor::ConstView part(values.data(), DType::kBf16, {rows, columns});
+  const std::vector<Bf16> own =
+      rows * columns > kPiece ? RandomValues<Bf16>(rows * columns) : std::vector<Bf16>();
+  const Bf16* values = own.empty() ? RandomPiece<Bf16>().data() : own.data();
+  const tensor::ConstView part(values, DType::kBf16, {rows, columns});
   auto weight = backend_.Pack({.parts = {&part, 1}, .compute = options_.type});
   Keep(weight.status());
   if (!weight.ok()) return nullptr;

@@ -46,6 +46,8 @@ class OpBench {
   struct Options {
     tensor::DType type = tensor::DType::kBf16;  // of activations, weights and caches
     int repeat = 5;                             // how often each op is timed
+    // More than the last cache of the machines at hand, several times.
+    int64_t beyond_caches = int64_t{128} << 20;
   };
   static base::Result<std::unique_ptr<OpBench>> Create(const ops::Backend& backend,
                                                        const ops::QueueOptions& queue,
@@ -67,8 +69,8 @@ class OpBench {
   tensor::View WideIndices(const std::vector<int64_t>& values, Sizes sizes);
   const ops::PackedWeight* Weight(int64_t rows, int64_t columns);
   std::vector<const ops::PackedWeight*> Weights(int64_t count, int64_t rows, int64_t columns);
-  // The tables of `copies` steps, whose pages lie scattered over one cache of PagesOf(shape, copies)
-  // pages.
+  // The tables of `copies` steps, whose pages lie scattered over one cache of PagesOf(shape,
+  // copies) pages.
   std::vector<ops::StepTables> Tables(const SliceShape& shape, int64_t copies);
   static int64_t PagesOf(const SliceShape& shape, int64_t copies);
   void Release();
@@ -88,8 +90,9 @@ class OpBench {
   // Times the op over its variants in turn and completes the figure; then releases the memory.
   template <typename Args>
   base::Result<OpFigure> Time(Op<Args> op, const std::vector<Args>& variants, OpFigure figure) {
-    return TimeCalls(std::move(figure),
-                     [&](int64_t i) { Run(op, variants[static_cast<size_t>(i) % variants.size()]); });
+    return TimeCalls(std::move(figure), [&](int64_t i) {
+      Run(op, variants[static_cast<size_t>(i) % variants.size()]);
+    });
   }
 
  private:

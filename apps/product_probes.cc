@@ -60,10 +60,8 @@ base::Result<OpFigure> ProbeGroupedLinear(OpBench& bench, const ExpertsShape& sh
   const auto [rows, experts, choices] = shape;
   const int64_t pairs = rows * choices;
   const int64_t element = tensor::SizeOf(bench.type());
-  bench.Reserve({.rows = rows,
-                 .max_columns = columns,
-                 .experts = experts,
-                 .experts_per_token = choices});
+  bench.Reserve(
+      {.rows = rows, .max_columns = columns, .experts = experts, .experts_per_token = choices});
   const std::vector<int32_t> ids = RandomExperts(shape);
   std::vector<bool> used(static_cast<size_t>(experts));
   for (const int32_t id : ids) used[static_cast<size_t>(id)] = true;
@@ -72,8 +70,8 @@ base::Result<OpFigure> ProbeGroupedLinear(OpBench& bench, const ExpertsShape& sh
   const int64_t copies =
       pairs < kFewRows ? bench.CopiesBeyondCaches(experts * columns * n * element) : int64_t{1};
   const View expert_ids = bench.Indices(ids, {rows, choices});
-  const View begin = bench.Indices(std::vector<int32_t>(static_cast<size_t>(experts + 1)),
-                                   {experts + 1});
+  const View begin =
+      bench.Indices(std::vector<int32_t>(static_cast<size_t>(experts + 1)), {experts + 1});
   const std::vector<int32_t> zeros(static_cast<size_t>(pairs));
   const View source = bench.Indices(zeros, {pairs});
   const View places = bench.Indices(zeros, {rows, choices});
@@ -87,8 +85,8 @@ base::Result<OpFigure> ProbeGroupedLinear(OpBench& bench, const ExpertsShape& sh
   std::vector<ops::GroupedLinearArgs> variants;
   for (int64_t copy = 0; copy < copies; ++copy)
     variants.push_back({.x = x,
-                        .weights = std::span(weights).subspan(
-                            static_cast<size_t>(copy * experts), static_cast<size_t>(experts)),
+                        .weights = std::span(weights).subspan(static_cast<size_t>(copy * experts),
+                                                              static_cast<size_t>(experts)),
                         .expert_begin = begin,
                         .source_rows = source,
                         .out = out});

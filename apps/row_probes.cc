@@ -130,8 +130,7 @@ base::Result<OpFigure> ProbeSiluMul(OpBench& bench, int64_t rows, int64_t column
 }
 
 base::Result<OpFigure> ProbeRouter(OpBench& bench, int64_t rows, const spec::MoeSpec& moe) {
-  bench.Reserve(
-      {.rows = rows, .experts = moe.experts, .experts_per_token = moe.experts_per_token});
+  bench.Reserve({.rows = rows, .experts = moe.experts, .experts_per_token = moe.experts_per_token});
   const View logits = bench.Random(DType::kF32, {rows, moe.experts});
   View bias;
   if (moe.correction_bias) bias = bench.Random(DType::kF32, {moe.experts});
@@ -200,26 +199,25 @@ base::Result<OpFigure> ProbeSample(OpBench& bench, int64_t rows, int64_t vocab) 
   const View no_history = bench.Indices(std::vector<int32_t>(count + 1), {rows + 1});
   const View tokens = bench.Indices(std::vector<int32_t>(count), {rows});
   const View logprobs = bench.Random(DType::kF32, {rows});
-  return bench.Time<ops::SampleArgs>(bench.ops().sample,
-                                     {{.logits = logits,
-                                       .tables = {.temperature = ones,
-                                                  .top_k = no_top_k,
-                                                  .top_p = ones,
-                                                  .min_p = zeros,
-                                                  .seed = wide_zeros,
-                                                  .position = wide_zeros,
-                                                  .repetition_penalty = ones,
-                                                  .frequency_penalty = zeros,
-                                                  .presence_penalty = zeros,
-                                                  .history_begin = no_history,
-                                                  .history_tokens = {},
-                                                  .history_counts = {}},
-                                       .column_tokens = {},
-                                       .tokens = tokens,
-                                       .logprobs = logprobs}},
-                                     {.op = "sample",
-                                      .shape = Shape(rows, vocab),
-                                      .bytes = Bytes({logits})});
+  return bench.Time<ops::SampleArgs>(
+      bench.ops().sample,
+      {{.logits = logits,
+        .tables = {.temperature = ones,
+                   .top_k = no_top_k,
+                   .top_p = ones,
+                   .min_p = zeros,
+                   .seed = wide_zeros,
+                   .position = wide_zeros,
+                   .repetition_penalty = ones,
+                   .frequency_penalty = zeros,
+                   .presence_penalty = zeros,
+                   .history_begin = no_history,
+                   .history_tokens = {},
+                   .history_counts = {}},
+        .column_tokens = {},
+        .tokens = tokens,
+        .logprobs = logprobs}},
+      {.op = "sample", .shape = Shape(rows, vocab), .bytes = Bytes({logits})});
 }
 
 base::Result<OpFigure> ProbeTokenLogprob(OpBench& bench, int64_t rows, int64_t vocab) {
