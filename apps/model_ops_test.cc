@@ -58,7 +58,8 @@ TEST(ModelOpsTest, TimesEveryOpThatAModelNeeds) {
   ASSERT_TRUE(backend.ok());
   for (const auto type : {tensor::DType::kBf16, tensor::DType::kF32}) {
     const auto bench =
-        OpBench::Create(**backend, {.threads = 1}, {.type = type, .repeat = 1, .beyond_caches = 0});
+        OpBench::Create(**backend, {.threads = 1},
+                        {.type = type, .repeat = 1, .shortest_run_s = 0, .beyond_caches = 0});
     ASSERT_TRUE(bench.ok());
     for (const char* folder : {"smollm2-135m", "bench-qwen3moe", "bench-mla", "bench-dsa"}) {
       const spec::ModelSpec model = Shrunk(SpecOf(folder));

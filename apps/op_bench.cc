@@ -14,8 +14,6 @@ using tensor::Bf16;
 using tensor::DType;
 using tensor::View;
 
-// So long must a timed run take at least, or the clock and the wait would count.
-constexpr double kShortestRun = 0.02;
 constexpr int64_t kPiece = (int64_t{1} << 22) - 3;  // of random numbers; no period of a row
 
 float RandomValue(uint64_t index) {
@@ -68,7 +66,7 @@ int64_t OpBench::CopiesBeyondCaches(int64_t bytes) const {
 }
 
 void OpBench::Keep(const base::Status& status) {
-  if (status_.ok()) status_ = status;
+  if (failure_.ok()) failure_ = status;
 }
 
 void OpBench::Release() {
@@ -89,14 +87,14 @@ View OpBench::Take(DType type, Sizes sizes) {
   const View shape(nullptr, type, sizes);
   auto buffer = backend_.Allocate(shape.bytes());
   Keep(buffer.status());
-  if (!status_.ok()) return shape;
+  if (!failure_.ok()) return shape;
   buffers_.push_back(std::move(*buffer));
   return buffers_.back().AsView(type, sizes);
 }
 
 View OpBench::Random(DType type, Sizes sizes) {
   const View view = Take(type, sizes);
-  if (!status_.ok()) return view;
+  if (!failure_.ok()) return view;
   const auto values = type == DType::kBf16 ? std::as_bytes(std::span(RandomPiece<Bf16>()))
                                            : std::as_bytes(std::span(RandomPiece<float>()));
   const int64_t element = tensor::SizeOf(type);
@@ -110,7 +108,7 @@ View OpBench::Random(DType type, Sizes sizes) {
 
 View OpBench::Upload(DType type, std::span<const std::byte> values, Sizes sizes) {
   const View view = Take(type, sizes);
-  if (status_.ok()) Keep(backend_.Upload(*queue_, values, view));
+  if (failure_.ok()) Keep(backend_.Upload(*queue_, values, view));
   return view;
 }
 
@@ -192,10 +190,11 @@ base::Result<OpFigure> OpBench::TimeCalls(OpFigure figure,
     LONGSPAN_RETURN_IF_ERROR(queue_->Synchronize());
     return base::Seconds(clock.Now() - begin) / static_cast<double>(times);
   };
-  LONGSPAN_RETURN_IF_ERROR(status_);
+  LONGSPAN_RETURN_IF_ERROR(failure_);
   LONGSPAN_RETURN_IF_ERROR(timed(2).status());
   LONGSPAN_ASSIGN_OR_RETURN(const double first, timed(1));
-  const auto times = std::clamp<int64_t>(static_cast<int64_t>(kShortestRun / first), 1, 10000);
+  const auto times =
+      std::clamp<int64_t>(static_cast<int64_t>(options_.shortest_run_s / first), 1, 10000);
   std::vector<double> seconds;
   for (int i = 0; i < options_.repeat; ++i) {
     LONGSPAN_ASSIGN_OR_RETURN(const double each, timed(times));

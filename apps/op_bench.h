@@ -46,6 +46,8 @@ class OpBench {
   struct Options {
     tensor::DType type = tensor::DType::kBf16;  // of activations, weights and caches
     int repeat = 5;                             // how often each op is timed
+    // So long must a timed run take at least, or the clock and the wait would count.
+    double shortest_run_s = 0.02;
     // More than the last cache of the machines at hand, several times.
     int64_t beyond_caches = int64_t{128} << 20;
   };
@@ -83,7 +85,7 @@ class OpBench {
   // Once, untimed: what a later op needs.
   template <typename Args>
   void Run(Op<Args> op, const std::type_identity_t<Args>& args) {
-    if (!status_.ok()) return;
+    if (!failure_.ok()) return;
     tensor::ExecutionContext context{*queue_, workspace_};
     ops::Dispatch(context, op, args);
   }
@@ -108,7 +110,7 @@ class OpBench {
   Options options_;
   std::unique_ptr<tensor::Queue> queue_;
   tensor::Workspace workspace_;
-  base::Status status_;
+  base::Status failure_;
   std::vector<tensor::Buffer> buffers_;
   std::vector<std::unique_ptr<ops::PackedWeight>> weights_;
 };
