@@ -31,10 +31,14 @@ struct DecodeRow {
   int threads = 0;      // of all ranks
   Spread tokens_per_s;  // of all sequences together
   double bytes_per_step = 0;
+  double memory_before = 0;  // bytes per second that the threads read; 0: not measured
+  double memory_after = 0;
 
   double steps_per_s() const { return tokens_per_s.median / static_cast<double>(batch); }
   double ms_per_token() const { return 1e3 / steps_per_s(); }
   double gbytes_per_s() const { return bytes_per_step * steps_per_s() * 1e-9; }
+  double memory_gbytes_per_s() const { return (memory_before + memory_after) / 2 * 1e-9; }
+  double share_of_memory() const { return gbytes_per_s() / memory_gbytes_per_s(); }
 };
 
 // Tokens and their time while the whole batch decodes: from the moment when every sequence has its
@@ -88,25 +92,35 @@ base::Result<double> RunDecode(engine::Engine& engine, const DecodeRow& row, int
   return sink.tokens_per_s();
 }
 
+// Of a GPU not known here.
+base::Result<double> MemoryRate(const EngineSetup& setup, int threads) {
+  if (setup.on_gpu) return 0.0;
+  return MeasureReadRateOf(threads);
+}
+
 base::Result<DecodeRow> MeasureRow(const DecodeFlags& flags, EngineSetup setup,
                                    int64_t prompt_length, int64_t batch) {
   DecodeRow row{.prompt_length = prompt_length,
                 .batch = batch,
                 .threads = setup.threads * flags.engine.mesh.ranks()};
   setup.chunk_tokens = std::max(setup.chunk_tokens, batch);
-  LONGSPAN_ASSIGN_OR_RETURN(
-      const auto engine,
-      StartBenchEngine(
-          flags.engine, setup,
-          {.sequences = batch, .tokens = prompt_length + flags.max_tokens, .synthetic_kv = true}));
-  LONGSPAN_RETURN_IF_ERROR(
-      RunDecode(*engine, row, std::min<int64_t>(flags.max_tokens, 8)).status());
-  std::vector<double> rates;
-  for (int repeat = 0; repeat < flags.repeat; ++repeat) {
-    LONGSPAN_ASSIGN_OR_RETURN(const double rate, RunDecode(*engine, row, flags.max_tokens));
-    rates.push_back(rate);
+  LONGSPAN_ASSIGN_OR_RETURN(row.memory_before, MemoryRate(setup, row.threads));
+  {
+    LONGSPAN_ASSIGN_OR_RETURN(const auto engine,
+                              StartBenchEngine(flags.engine, setup,
+                                               {.sequences = batch,
+                                                .tokens = prompt_length + flags.max_tokens,
+                                                .synthetic_kv = true}));
+    LONGSPAN_RETURN_IF_ERROR(
+        RunDecode(*engine, row, std::min<int64_t>(flags.max_tokens, 8)).status());
+    std::vector<double> rates;
+    for (int repeat = 0; repeat < flags.repeat; ++repeat) {
+      LONGSPAN_ASSIGN_OR_RETURN(const double rate, RunDecode(*engine, row, flags.max_tokens));
+      rates.push_back(rate);
+    }
+    row.tokens_per_s = SpreadOf(std::move(rates));
   }
-  row.tokens_per_s = SpreadOf(std::move(rates));
+  LONGSPAN_ASSIGN_OR_RETURN(row.memory_after, MemoryRate(setup, row.threads));
   row.bytes_per_step = DecodeBytes(
       setup.model,
       {.batch = batch,
@@ -117,14 +131,21 @@ base::Result<DecodeRow> MeasureRow(const DecodeFlags& flags, EngineSetup setup,
 }
 
 ordered_json ToJson(const DecodeRow& row) {
-  return {{"prompt_len", row.prompt_length},
-          {"batch", row.batch},
-          {"threads", row.threads},
-          {"tokens_per_s", row.tokens_per_s.median},
-          {"tokens_per_s_min", row.tokens_per_s.min},
-          {"tokens_per_s_max", row.tokens_per_s.max},
-          {"ms_per_token", row.ms_per_token()},
-          {"gbytes_per_s", row.gbytes_per_s()}};
+  ordered_json json = {{"prompt_len", row.prompt_length},
+                       {"batch", row.batch},
+                       {"threads", row.threads},
+                       {"tokens_per_s", row.tokens_per_s.median},
+                       {"tokens_per_s_min", row.tokens_per_s.min},
+                       {"tokens_per_s_max", row.tokens_per_s.max},
+                       {"ms_per_token", row.ms_per_token()},
+                       {"gbytes_per_s", row.gbytes_per_s()},
+                       {"memory_gbytes_per_s", nullptr},
+                       {"share_of_memory", nullptr}};
+  if (row.memory_before > 0) {
+    json["memory_gbytes_per_s"] = row.memory_gbytes_per_s();
+    json["share_of_memory"] = row.share_of_memory();
+  }
+  return json;
 }
 
 void PrintTable(const std::vector<DecodeRow>& rows) {
@@ -135,13 +156,19 @@ void PrintTable(const std::vector<DecodeRow>& rows) {
                     {"min", "tokens/s"},
                     {"max", "tokens/s"},
                     {"latency", "ms/token"},
-                    {"reads", "GB/s"}});
+                    {"reads", "GB/s"},
+                    {"memory", "GB/s"},
+                    {"share", "% of memory"}});
   for (const DecodeRow& row : rows) {
+    const bool measured = row.memory_before > 0;
     table.AddRow(
         {WithThousands(static_cast<double>(row.prompt_length)), fmt::format("{}", row.batch),
          fmt::format("{}", row.threads), fmt::format("{:.1f}", row.tokens_per_s.median),
          fmt::format("{:.1f}", row.tokens_per_s.min), fmt::format("{:.1f}", row.tokens_per_s.max),
-         fmt::format("{:.2f}", row.ms_per_token()), fmt::format("{:.1f}", row.gbytes_per_s())});
+         fmt::format("{:.2f}", row.ms_per_token()), fmt::format("{:.1f}", row.gbytes_per_s()),
+         measured ? fmt::format("{:.1f}", row.memory_gbytes_per_s()) : "-",
+         measured ? fmt::format("{:.0f}", 100 * row.share_of_memory()) : "-"},
+        measured && PeakMoved(row.memory_before, row.memory_after) ? "busy" : "");
   }
   fmt::print("{}", table.ToText());
 }
@@ -201,7 +228,8 @@ void AddBenchDecode(CLI::App& bench, Command& selected) {
       "tokens/s is over all sequences, ms/token the time between two tokens of one of them. GB/s "
       "is\n"
       "what a step must read at least: the weights once (of the experts as many as the batch is\n"
-      "expected to choose) and every sequence's keys and values.");
+      "expected to choose) and every sequence's keys and values; beside it what the same threads\n"
+      "read of a table that no cache holds, probed before and after each row.");
   command->callback([&selected, flags] { selected = [flags] { return BenchDecode(*flags); }; });
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <thread>
 
+#include "apps/memory_probe.h"
 #include "base/clock.h"
 #include "base/mix_bits.h"
 #include "kv/page_pool.h"
@@ -23,6 +24,16 @@ class FirstTokenSink : public engine::OutputSink {
  private:
   size_t finished_ = 0;
 };
+
+// A pool pins the thread that makes it; this program's own must stay free for the stages that it
+// starts later.
+template <typename Body>
+void WithPinnedPool(int threads, const Body& body) {
+  std::thread([&] {
+    tensor::ThreadPool pool({.threads = threads, .cores = tensor::CoresOfRank(0, 1, threads)});
+    body(pool);
+  }).join();
+}
 
 }  // namespace
 
@@ -80,13 +91,14 @@ base::Result<PrefillRun> RunPrefill(engine::Engine& engine, std::vector<engine::
 
 PeakGflops MeasurePeakOf(int threads) {
   PeakGflops peak;
-  // A pool pins the thread that makes it; this program's own must stay free for the stages that it
-  // starts later.
-  std::thread([&] {
-    tensor::ThreadPool pool({.threads = threads, .cores = tensor::CoresOfRank(0, 1, threads)});
-    peak = MeasurePeakGflops(pool);
-  }).join();
+  WithPinnedPool(threads, [&](tensor::ThreadPool& pool) { peak = MeasurePeakGflops(pool); });
   return peak;
+}
+
+base::Result<double> MeasureReadRateOf(int threads) {
+  base::Result<double> rate = 0.0;
+  WithPinnedPool(threads, [&](tensor::ThreadPool& pool) { rate = MeasureReadRate(pool); });
+  return rate;
 }
 
 bool PeakMoved(double before, double after) {

@@ -62,6 +62,8 @@ base::Result<PrefillRun> RunPrefill(engine::Engine& engine, std::vector<engine::
 
 // The peak of that many threads, pinned as a rank's threads are.
 PeakGflops MeasurePeakOf(int threads);
+// Bytes per second that they read from memory, see apps/memory_probe.h.
+base::Result<double> MeasureReadRateOf(int threads);
 
 // Whether two probes of one quantity differ by more than kMostPeakChange.
 bool PeakMoved(double before, double after);

@@ -26,6 +26,8 @@ struct GenerateFlags {
   std::string prompt_file;
   std::string ids_file;
   std::string chat;
+  std::string question;
+  std::string document;
   int64_t max_tokens = 128;
   spec::SamplingSpec sampling;
   std::vector<std::string> stop;
@@ -42,6 +44,22 @@ struct Prompts {
   std::vector<std::vector<int32_t>> ids;
 };
 
+// What is to be tokenised, of any source but ids.
+base::Result<std::string> PromptText(const GenerateFlags& flags, bool has_prompt,
+                                     const std::filesystem::path& model_dir) {
+  if (has_prompt) return flags.prompt;
+  if (!flags.prompt_file.empty()) return ReadInputFile(flags.prompt_file);
+  if (!flags.chat.empty()) {
+    LONGSPAN_ASSIGN_OR_RETURN(const std::string conversation, ReadInputFile(flags.chat));
+    return RenderChat(model_dir, conversation);
+  }
+  std::string document;
+  if (!flags.document.empty()) {
+    LONGSPAN_ASSIGN_OR_RETURN(document, ReadInputFile(flags.document));
+  }
+  return RenderQuestion(model_dir, document, flags.question);
+}
+
 base::Result<Prompts> ReadPrompts(const GenerateFlags& flags, bool has_prompt,
                                   const std::filesystem::path& model_dir) {
   Prompts prompts;
@@ -55,16 +73,9 @@ base::Result<Prompts> ReadPrompts(const GenerateFlags& flags, bool has_prompt,
     LONGSPAN_ASSIGN_OR_RETURN(prompts.ids, ReadIdLists(flags.ids_file));
     return prompts;
   }
-  std::string text = flags.prompt;
-  if (!has_prompt) {
-    LONGSPAN_ASSIGN_OR_RETURN(text,
-                              ReadInputFile(flags.chat.empty() ? flags.prompt_file : flags.chat));
-  }
-  if (!flags.chat.empty()) {
-    LONGSPAN_ASSIGN_OR_RETURN(text, RenderChat(model_dir, text));
-  }
-  LONGSPAN_ASSIGN_OR_RETURN(auto ids,
-                            prompts.tokenizer->Encode(text, {.add_special = flags.chat.empty()}));
+  LONGSPAN_ASSIGN_OR_RETURN(const std::string text, PromptText(flags, has_prompt, model_dir));
+  const bool plain = flags.chat.empty() && flags.question.empty();
+  LONGSPAN_ASSIGN_OR_RETURN(auto ids, prompts.tokenizer->Encode(text, {.add_special = plain}));
   prompts.ids.push_back(std::move(ids));
   return prompts;
 }
@@ -120,10 +131,11 @@ CommandResult Generate(const GenerateFlags& flags, bool has_prompt) {
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
   LONGSPAN_RETURN_USAGE_IF_ERROR(spec::CheckSampling(flags.sampling));
   const int sources = int{has_prompt} + int{!flags.prompt_file.empty()} +
-                      int{!flags.ids_file.empty()} + int{!flags.chat.empty()};
+                      int{!flags.ids_file.empty()} + int{!flags.chat.empty()} +
+                      int{!flags.question.empty()};
   if (sources != 1)
     return CommandResult::Usage(base::InvalidArgument(
-        "give exactly one of --prompt, --prompt-file, --ids-file and --chat"));
+        "give exactly one of --prompt, --prompt-file, --ids-file, --chat and --ask"));
   const auto setup = ResolveSetup(flags.engine);
   if (!setup.ok()) return setup.status();
   if (flags.engine.node_rank > 0) return RunNode(flags.engine, *setup);
@@ -202,6 +214,14 @@ void AddGenerateCommand(CLI::App& app, Command& selected) {
   command
       ->add_option("--chat", flags->chat,
                    "a JSON file with messages, rendered by the chat template")
+      ->group("Input");
+  CLI::Option* question =
+      command->add_option("--ask", flags->question, "a question, rendered by the chat template")
+          ->group("Input");
+  command
+      ->add_option("--document", flags->document,
+                   "a file with the text that --ask is about; - for the standard input")
+      ->needs(question)
       ->group("Input");
   command->add_flag("--sequential", flags->sequential, "run several prompts one after another")
       ->group("Input");

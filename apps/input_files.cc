@@ -86,4 +86,15 @@ base::Result<std::string> RenderChat(const std::filesystem::path& model_dir,
   return chat_template.Render(request);
 }
 
+base::Result<std::string> RenderQuestion(const std::filesystem::path& model_dir,
+                                         std::string_view document, std::string_view question) {
+  std::string content(document);
+  if (!content.empty()) content += "\n\n";
+  content += question;
+  text::ChatRequest request;
+  request.messages.push_back({{"role", "user"}, {"content", std::move(content)}});
+  LONGSPAN_ASSIGN_OR_RETURN(const auto chat_template, text::ChatTemplate::Load(model_dir));
+  return chat_template.Render(request);
+}
+
 }  // namespace longspan::apps

@@ -25,5 +25,8 @@ base::Result<std::vector<std::vector<int32_t>>> ReadIdLists(const std::filesyste
 // kwargs), as the model's own chat template renders it.
 base::Result<std::string> RenderChat(const std::filesystem::path& model_dir,
                                      std::string_view conversation);
+// The same for a user's question about a document; without one where that is empty.
+base::Result<std::string> RenderQuestion(const std::filesystem::path& model_dir,
+                                         std::string_view document, std::string_view question);
 
 }  // namespace longspan::apps

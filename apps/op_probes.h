@@ -1,69 +1,72 @@
-// How fast single ops are: each on inputs of random numbers, in bf16.
+// The ops of ops/op_table.h one by one, each timed on one shape. Figures count what the op must at
+// least compute and move.
 #pragma once
 
 #include <cstdint>
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
 
+#include "apps/op_bench.h"
 #include "base/result.h"
-#include "ops/backend.h"
-#include "ops/dispatch.h"
+#include "spec/model.h"
+#include "tensor/dtype.h"
 
 namespace longspan::apps {
 
-struct OpFigure {
-  std::string op;
-  std::string shape;
-  double seconds = 0;  // the median of the repeats
-  double flops = 0;    // two per multiply-add
-  double bytes = 0;    // that must be read and written at least
+// Products: weights that a step of few rows reads from memory are read from there.
+// [rows, columns] times the transpose of [n, columns]; `out` is the type of the result.
+base::Result<OpFigure> ProbeLinear(OpBench& bench, int64_t rows, int64_t columns, int64_t n,
+                                   tensor::DType out);
+// Every row through `choices` of the experts, drawn at random.
+struct ExpertsShape {
+  int64_t rows = 0;
+  int64_t experts = 0;
+  int64_t choices = 0;
 };
+base::Result<OpFigure> ProbeGroupedLinear(OpBench& bench, const ExpertsShape& shape,
+                                          int64_t columns, int64_t n);
+base::Result<OpFigure> ProbeHeadLinear(OpBench& bench, int64_t rows, int64_t heads, int64_t columns,
+                                       int64_t n);
 
-// A queue, its memory, and the probes. One thread.
-class OpProbes {
- public:
-  // `repeat`: how often each op is timed.
-  static base::Result<std::unique_ptr<OpProbes>> Create(const ops::Backend& backend,
-                                                        const ops::QueueOptions& options,
-                                                        int repeat);
-
-  tensor::Queue& queue() { return *queue_; }
-
-  // [rows, columns] times the transpose of [n, columns].
-  base::Result<OpFigure> Product(int64_t rows, int64_t columns, int64_t n);
-  // Every row through `choices` of the experts, drawn at random.
-  base::Result<OpFigure> GroupedProduct(int64_t rows, int64_t experts, int64_t choices,
-                                        int64_t columns, int64_t n);
-  struct AttentionShape {
-    int64_t heads = 64;
-    int64_t kv_heads = 4;
-    int64_t head_dim = 128;
-    int64_t sequences = 1;
-    int64_t queries = 0;  // of each sequence, its last positions
-    int64_t keys = 0;     // of each sequence
-  };
-  base::Result<OpFigure> Attention(const AttentionShape& shape);
-
- private:
-  OpProbes(const ops::Backend& backend, int repeat) : backend_(backend), repeat_(repeat) {}
-
-  // Memory that lasts for one probe.
-  struct Memory {
-    std::vector<tensor::Buffer> buffers;
-  };
-  using Sizes = std::initializer_list<int64_t>;
-  base::Result<tensor::View> Random(Memory& memory, tensor::DType type, Sizes sizes);
-  template <typename T>
-  base::Result<tensor::View> Table(Memory& memory, const std::vector<T>& values, Sizes sizes);
-  base::Result<std::unique_ptr<ops::PackedWeight>> Weight(int64_t rows, int64_t columns);
-  base::Result<tensor::Workspace> WorkspaceFor(const ops::WorkspaceShape& shape);
-  base::Result<double> Time(const std::function<void()>& run);
-
-  const ops::Backend& backend_;
-  int repeat_;
-  std::unique_ptr<tensor::Queue> queue_;
+// Attention: caches are beyond what the machine's caches hold, as those of many layers are.
+struct HeadsShape {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t head_dim = 0;
 };
+base::Result<OpFigure> ProbeAttention(OpBench& bench, const SliceShape& shape,
+                                      const HeadsShape& heads);
+// top_k: positions that every row selects; 0: all of them.
+base::Result<OpFigure> ProbeLatentAttention(OpBench& bench, const SliceShape& shape,
+                                            const spec::LatentAttentionSpec& latent, int64_t top_k);
+base::Result<OpFigure> ProbeExpandedLatentAttention(OpBench& bench, const SliceShape& shape,
+                                                    const spec::LatentAttentionSpec& latent);
+base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
+                                        const spec::IndexerSpec& indexer);
+// Of two parts.
+base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t heads,
+                                           int64_t dim);
+
+// Ops on rows: their arguments are in the caches where they fit, as a step's are.
+base::Result<OpFigure> ProbeEmbedding(OpBench& bench, int64_t rows, int64_t vocab, int64_t hidden);
+base::Result<OpFigure> ProbeGatherRows(OpBench& bench, int64_t rows, int64_t columns);
+base::Result<OpFigure> ProbeRmsNorm(OpBench& bench, int64_t rows, int64_t heads, int64_t dim);
+base::Result<OpFigure> ProbeLayerNorm(OpBench& bench, int64_t rows, int64_t dim);
+base::Result<OpFigure> ProbeAdd(OpBench& bench, int64_t rows, int64_t columns);
+base::Result<OpFigure> ProbeRopeTable(OpBench& bench, int64_t rows, int64_t dim);
+base::Result<OpFigure> ProbeRope(OpBench& bench, int64_t rows, int64_t heads, int64_t dim,
+                                 spec::RopePairs pairs);
+base::Result<OpFigure> ProbeCacheWrite(OpBench& bench, const SliceShape& shape, int64_t heads,
+                                       int64_t dim);
+base::Result<OpFigure> ProbeSiluMul(OpBench& bench, int64_t rows, int64_t columns);
+base::Result<OpFigure> ProbeRouter(OpBench& bench, int64_t rows, const spec::MoeSpec& moe);
+base::Result<OpFigure> ProbeExpertOrder(OpBench& bench, const ExpertsShape& shape);
+base::Result<OpFigure> ProbeExpertCombine(OpBench& bench, const ExpertsShape& shape,
+                                          int64_t columns);
+base::Result<OpFigure> ProbeSample(OpBench& bench, int64_t rows, int64_t vocab);
+base::Result<OpFigure> ProbeTokenLogprob(OpBench& bench, int64_t rows, int64_t vocab);
+base::Result<OpFigure> ProbeTopLogprobs(OpBench& bench, int64_t rows, int64_t vocab, int64_t count);
+base::Result<OpFigure> ProbeTopLogits(OpBench& bench, int64_t rows, int64_t vocab, int64_t count);
+
+// The experts of every row, spread over all of them.
+std::vector<int32_t> RandomExperts(const ExpertsShape& shape);
 
 }  // namespace longspan::apps

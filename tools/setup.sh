@@ -58,12 +58,20 @@ install_clients() {
   fi
 }
 
+# A real model for the tests that ask it. They are skipped where it cannot be had.
+install_model() {
+  [[ "$for_tests" == yes ]] || return 0
+  timeout 300 "$(dirname "${BASH_SOURCE[0]}")/install_smollm2.py" </dev/null ||
+    echo "setup: the model cannot be had here; its tests will be skipped"
+}
+
 # NVIDIA's toolkit is no package of Debian's: where it is missing, the program is built without GPUs.
 nvcc=$("$(dirname "${BASH_SOURCE[0]}")/find_nvcc.sh" 2>&1) || true
 echo "setup: CUDA: $nvcc"
 if ((${#missing[@]} == 0)); then
   echo "setup: all ${#packages[@]} packages are installed"
   install_clients
+  install_model
   exit 0
 fi
 
@@ -81,4 +89,5 @@ apt=("${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -q -y)
 "${apt[@]}" update </dev/null
 "${apt[@]}" install --no-install-recommends "${missing[@]}" </dev/null
 install_clients
+install_model
 echo "setup: done"
