@@ -27,6 +27,7 @@ void AddBenchCommand(CLI::App& app, Command& selected) {
   AddBenchPrefill(*bench, selected);
   AddBenchDecode(*bench, selected);
   AddBenchPipeline(*bench, selected);
+  AddBenchChunks(*bench, selected);
   AddBenchOps(*bench, selected);
   AddPlannedBench(*bench, selected, "serve");
 }

@@ -39,7 +39,8 @@ base::Result<std::unique_ptr<engine::Engine>> StartBenchEngine(EngineFlags flags
   if (flags.nodes > 1) return base::Unimplemented("benches over several hosts are not built yet");
   flags.max_running_requests = load.sequences;
   flags.max_queued_requests = load.sequences;
-  flags.disable_radix_cache = true;  // what is measured is to be computed
+  if (flags.cost_cache == "auto") flags.cost_cache = "off";  // as on the first run
+  flags.disable_radix_cache = true;                          // what is measured is to be computed
   flags.max_total_tokens =
       load.sequences * kv::PagesFor(load.tokens, flags.page_size) * flags.page_size;
   setup.context_length = load.tokens;

@@ -27,6 +27,7 @@ inline constexpr double kMostPeakChange = 0.03;
 void AddBenchPrefill(CLI::App& bench, Command& selected);
 void AddBenchDecode(CLI::App& bench, Command& selected);
 void AddBenchPipeline(CLI::App& bench, Command& selected);
+void AddBenchChunks(CLI::App& bench, Command& selected);
 void AddBenchOps(CLI::App& bench, Command& selected);
 
 // The same ids in every run of the program; `stream` tells prompts apart.

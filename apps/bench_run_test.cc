@@ -37,6 +37,8 @@ TEST(BenchRunTest, PrefillBehindASyntheticPrefixComputesOnlyTheRest) {
   flags.backend = "reference";
   flags.threads = 1;
   flags.chunked_prefill_size = 8;
+  flags.chunk_policy = "fixed";
+  flags.cost_cache = "off";
   flags.model_path = LONGSPAN_SOURCE_DIR "/models/tiny-qwen3-moe";
   const auto setup = ResolveSetup(flags).value();
   const auto engine =

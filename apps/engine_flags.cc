@@ -118,12 +118,16 @@ void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
 void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--chunked-prefill-size", flags.chunked_prefill_size,
-                  "prefill chunk; -1: the default [512, on GPUs 8192]")
+                  "prefill chunk: the largest one (planned), each one (fixed) or the first one "
+                  "(quadratic); -1: the default [512, on GPUs 8192]")
       ->type_name("TOKENS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20) | CLI::Range(-1, -1))
       ->envname("LONGSPAN_CHUNKED_PREFILL_SIZE")
       ->group("Scheduling");
-  command.add_option("--chunk-policy", flags.chunk_policy, "how chunk lengths are chosen")
+  command
+      .add_option("--chunk-policy", flags.chunk_policy,
+                  "how chunk lengths are chosen: by a plan for the measured machine, all alike, or "
+                  "by the published quadratic fit")
       ->check(CLI::IsMember({"fixed", "quadratic", "planned"}))
       ->capture_default_str()
       ->envname("LONGSPAN_CHUNK_POLICY")
@@ -134,8 +138,17 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
       ->group("Scheduling");
   command
       .add_option("--dynamic-chunking-smooth-factor", flags.smooth_factor,
-                  "of the quadratic policy; without effect on others")
+                  "of the quadratic policy, without effect on others [0.75]")
+      ->type_name("SHARE")
+      ->check(CLI::Range(0.0, 1.0))
       ->envname("SGLANG_DYNAMIC_CHUNKING_SMOOTH_FACTOR")
+      ->group("Scheduling");
+  command
+      .add_option("--cost-cache", flags.cost_cache,
+                  "where chunk times are kept from run to run; auto: in the user's cache folder")
+      ->type_name("FOLDER|auto|off")
+      ->capture_default_str()
+      ->envname("LONGSPAN_COST_CACHE")
       ->group("Scheduling");
   command
       .add_option("--max-running-requests", flags.max_running_requests,
@@ -237,12 +250,14 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::Unimplemented("the backend 'emulated' is not built yet: use cpu or reference");
   if (flags.kv_cache_dtype == "fp8")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
-  if (flags.chunk_policy != "fixed" || flags.dynamic_chunking)
-    return base::Unimplemented("only --chunk-policy fixed is built yet");
   return spec::CheckMesh(flags.mesh);
 }
 
 }  // namespace
+
+std::string ChunkPolicyName(const EngineFlags& flags) {
+  return flags.dynamic_chunking ? "quadratic" : flags.chunk_policy;
+}
 
 void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
   AddModelFlags(command, flags);

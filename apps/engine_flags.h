@@ -29,9 +29,10 @@ struct EngineFlags {
   std::string layer_partition;
   int virtual_stages = 1;
   int64_t chunked_prefill_size = 0;  // 0: the default of engine_setup.cc
-  std::string chunk_policy = "fixed";
+  std::string chunk_policy = "planned";
   bool dynamic_chunking = false;
   std::optional<double> smooth_factor;
+  std::string cost_cache = "auto";  // or "off", or a folder
   int page_size = 64;
   std::optional<int64_t> max_total_tokens;
   double memory_fraction = 0.8;
@@ -53,6 +54,9 @@ struct EngineFlags {
 
 // Adds the flags, in groups, with units and defaults; LONGSPAN_* variables mirror them.
 void AddEngineFlags(CLI::App& command, EngineFlags& flags);
+
+// The chunk policy that the flags and their alias name.
+std::string ChunkPolicyName(const EngineFlags& flags);
 
 // Refuses nonsense, and flags whose part is not built yet, with a sentence. Sets the log level.
 base::Status CheckEngineFlags(const EngineFlags& flags);

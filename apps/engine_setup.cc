@@ -5,6 +5,7 @@
 
 #include "apps/model_location.h"
 #include "apps/node_setup.h"
+#include "apps/step_costs.h"
 #include "apps/trace_writer.h"
 #include "apps/wiring.h"
 #include "base/log.h"
@@ -243,13 +244,16 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
 base::Result<std::unique_ptr<engine::Engine>> StartEngine(
     const EngineFlags& flags, const EngineSetup& setup, StagePlacement placement,
     const std::function<void(double)>& loading) {
+  const CostCache costs = CostCacheOf(flags, setup);
   const engine::SchedulerOptions scheduler = {
       .chunk_tokens = setup.chunk_tokens,
       .max_running = flags.max_running_requests,
       .max_queued = flags.max_queued_requests,
       .max_returned_rows = MaxReturnedRows(setup.model.vocab_size),
       .reuse_prefixes = !flags.disable_radix_cache,
-      .max_decode_stall_s = DecodeStallSeconds(flags)};
+      .chunk_policy = ChunkPolicyOf(flags),
+      .max_decode_stall_s = DecodeStallSeconds(flags),
+      .prior = costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
   auto trace = TraceTo(flags.trace_out, flags.mesh);
@@ -282,6 +286,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
                             .context_length = setup.context_length,
                             .end_tokens = setup.model.end_tokens,
                             .trace = std::move(trace),
+                            .costs_learnt = [costs](const auto& learnt) { costs.Save(learnt); },
                             .restart = restart,
                             .most_restarts = flags.no_replay ? 0 : kMostRestarts});
 }

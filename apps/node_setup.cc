@@ -36,6 +36,15 @@ base::Result<std::string> SampleFile(const fs::path& path, uint64_t size) {
   return bytes;
 }
 
+std::string StagesText(const EngineSetup& setup) {
+  std::string text;
+  for (const plan::LayerRange& range : setup.stages)
+    text += fmt::format("{}{}", text.empty() ? "" : ",", range.end - range.begin);
+  return text;
+}
+
+}  // namespace
+
 // Not all bytes of the weights, which would take as long as loading them: samples, which differ
 // between models that were trained differently.
 base::Result<std::string> ModelFingerprint(const EngineFlags& flags, const EngineSetup& setup) {
@@ -59,15 +68,6 @@ base::Result<std::string> ModelFingerprint(const EngineFlags& flags, const Engin
   }
   return fmt::format("{} {:016x}", setup.model.architecture, hash);
 }
-
-std::string StagesText(const EngineSetup& setup) {
-  std::string text;
-  for (const plan::LayerRange& range : setup.stages)
-    text += fmt::format("{}{}", text.empty() ? "" : ",", range.end - range.begin);
-  return text;
-}
-
-}  // namespace
 
 base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSetup& setup) {
   NodeOptions options;

@@ -8,6 +8,10 @@
 
 namespace longspan::apps {
 
+// Tells models apart: a hash of the configuration and of the weight files' names, sizes and
+// samples.
+base::Result<std::string> ModelFingerprint(const EngineFlags& flags, const EngineSetup& setup);
+
 // What all nodes must have in common is the program, the model (its configuration, and the names,
 // the sizes and samples of its files) and every flag that a rank depends on.
 base::Result<NodeOptions> NodeOptionsOf(const EngineFlags& flags, const EngineSetup& setup);

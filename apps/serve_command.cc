@@ -100,7 +100,7 @@ server::Json Arguments(const ServeFlags& flags, const EngineSetup& setup) {
           {"threads", setup.threads},
           {"page_size", engine.page_size},
           {"chunked_prefill_size", setup.chunk_tokens},
-          {"chunk_policy", engine.chunk_policy},
+          {"chunk_policy", ChunkPolicyName(engine)},
           {"max_running_requests", engine.max_running_requests},
           {"max_queued_requests", engine.max_queued_requests},
           {"disable_radix_cache", engine.disable_radix_cache},

@@ -21,12 +21,23 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
   const bool overtakes = prompts.front() != &oldest;
   const bool bounded = decoding && limits_.max_decode_stall_s.has_value();
   int64_t budget = limits_.chunk_tokens;  // above 0 for the first one
+  double work_s = 0;
+  for (const Sequence* prompt : prompts) work_s += RemainingSeconds(*prompt);
+  double step_s = 0;
   for (Sequence* prompt : prompts) {
     const bool first = prompt == prompts.front();
     const int64_t begin = prompt->scheduled;
-    const int64_t end =
-        bounded ? BoundedEnd(*prompt, budget, first, builder) : ChunkEnd(*prompt, budget);
-    if (end == begin) break;
+    int64_t end = 0;
+    if (bounded) {
+      end = BoundedEnd(*prompt, budget, first, builder);
+    } else if (budget > 0) {
+      end = cutter_.NextEnd(*prompt,
+                            {MostRows(*prompt, limits_.chunk_tokens), MostRows(*prompt, budget)},
+                            work_s > 0 ? RemainingSeconds(*prompt) / work_s : 1, time_);
+      if (first) step_s = cutter_.StepSeconds(*prompt, work_s, time_);
+      if (!first) end = JoiningEnd(*prompt, end, step_s, builder);
+    }
+    if (end <= begin) break;
     if (overtakes && !first && end < prompt->prefill_length()) continue;
     builder.AddChunk(*prompt, end);
     budget -= end - begin;
@@ -38,26 +49,25 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
   }
 }
 
-double ChunkChoice::Seconds(int64_t begin, int64_t end) const {
-  plan::StepWork work;
-  work.Add(begin, end);
-  return time_.Seconds(work);
-}
-
 int64_t ChunkChoice::MostRows(const Sequence& sequence, int64_t budget) const {
   return sequence.request.return_logits ? std::min(budget, limits_.max_returned_rows) : budget;
 }
 
-int64_t ChunkChoice::ChunkEnd(const Sequence& sequence, int64_t budget) const {
-  return chunks_.NextEnd(sequence.scheduled, sequence.prefill_length(), MostRows(sequence, budget));
+int64_t ChunkChoice::JoiningEnd(const Sequence& sequence, int64_t end, double step_seconds,
+                                const PlanBuilder& builder) const {
+  const int64_t begin = sequence.scheduled;
+  const int64_t rows = time_.LongestChunk(builder.work(), begin, end - begin, step_seconds);
+  if (begin + rows == end) return end;
+  // Less than half a chunk is not worth another cut.
+  if (2 * rows < end - begin) return begin;
+  return std::max(begin, (begin + rows) / limits_.page_size * limits_.page_size);
 }
 
 void ChunkChoice::Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const {
   if (prompts.size() == 1) return;
   double chunk_s = 0;
   for (const Sequence* prompt : prompts)
-    chunk_s =
-        std::max(chunk_s, Seconds(prompt->scheduled, ChunkEnd(*prompt, limits_.chunk_tokens)));
+    chunk_s = std::max(chunk_s, Seconds(prompt->scheduled, cutter_.ExpectedEnd(*prompt)));
   std::vector<std::pair<double, Sequence*>> ranked;
   for (Sequence* prompt : prompts)
     ranked.emplace_back(plan::Urgency(base::Seconds(now - prompt->submitted), chunk_s,
@@ -66,7 +76,7 @@ void ChunkChoice::Order(std::vector<Sequence*>& prompts, base::Clock::Duration n
   // The oldest one keeps its place in front where it has been overtaken enough.
   const auto& oldest = *prompts.front();
   const bool may_overtake =
-      debt_.MayOvertake(Seconds(oldest.scheduled, ChunkEnd(oldest, limits_.chunk_tokens)));
+      debt_.MayOvertake(Seconds(oldest.scheduled, cutter_.ExpectedEnd(oldest)));
   std::stable_sort(ranked.begin() + (may_overtake ? 0 : 1), ranked.end(),
                    [](const auto& a, const auto& b) { return a.first > b.first; });
   std::transform(ranked.begin(), ranked.end(), prompts.begin(),
@@ -75,8 +85,8 @@ void ChunkChoice::Order(std::vector<Sequence*>& prompts, base::Clock::Duration n
 
 int64_t ChunkChoice::BoundedEnd(const Sequence& sequence, int64_t budget, bool first,
                                 const PlanBuilder& builder) const {
-  const double left = *limits_.max_decode_stall_s - time_.Seconds(builder.work());
-  int64_t rows = time_.LongestChunk(sequence.scheduled, limits_.chunk_tokens, left);
+  int64_t rows = time_.LongestChunk(builder.work(), sequence.scheduled, limits_.chunk_tokens,
+                                    *limits_.max_decode_stall_s);
   if (rows > kBoundedMultiple) rows -= rows % kBoundedMultiple;
   if (first) rows = std::max(rows, kBoundedMultiple);
   rows = std::min(rows, MostRows(sequence, budget));

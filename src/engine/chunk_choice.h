@@ -3,13 +3,16 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/chunk_cutter.h"
+#include "engine/chunk_policy.h"
 #include "engine/plan_builder.h"
 #include "engine/sequence.h"
-#include "plan/chunk_plan.h"
-#include "plan/step_time.h"
+#include "plan/cost_fit.h"
 #include "plan/urgency.h"
 
 namespace longspan::engine {
@@ -18,40 +21,54 @@ struct ChunkLimits {
   int64_t chunk_tokens = 512;                // of a step, all prompts together
   int64_t max_returned_rows = INT64_MAX;     // of prompts whose logits go back to the leader
   std::optional<double> max_decode_stall_s;  // of a step with chunks while sequences decode
+  ChunkPolicy policy;
+  int page_size = 64;
 };
 
 // The most urgent prompt goes first (plan/urgency.h), then others by urgency until the budget is
 // spent. "Oldest" is by admission.
 //
 // A prompt that overtakes the oldest one shares its step only with prompts that end in it too: the
-// step is as short as it can be for them, and the chunks of the others stay whole.
+// step is as short as it can be for them, and the chunks of the others stay whole. Planned chunks
+// share a step as far as its time allows.
 class ChunkChoice {
  public:
-  explicit ChunkChoice(const ChunkLimits& limits) : limits_(limits), chunks_{limits.chunk_tokens} {}
+  ChunkChoice(const ChunkLimits& limits, plan::PipelineCost prior)
+      : limits_(limits),
+        cutter_(limits.policy, limits.chunk_tokens, limits.page_size),
+        time_(std::move(prior)) {}
 
   // Adds chunks to a plan. `prompts`: those in prefill, in the order of admission. `decoding`:
   // whether any sequence decodes.
   void Add(std::vector<Sequence*> prompts, bool decoding, base::Clock::Duration now,
            PlanBuilder& builder);
 
-  // A step with a chunk took so long.
-  void OnMeasured(const plan::StepWork& work, double seconds) { time_.Add(work, seconds); }
+  // A step with a chunk took so long on each stage.
+  void OnMeasured(const plan::StepWork& work, std::span<const double> stage_seconds) {
+    time_.Add(work, stage_seconds);
+    cutter_.OnMeasured(work, time_);
+  }
 
-  const plan::StepTimeModel& time() const { return time_; }
+  const plan::PipelineFit& time() const { return time_; }
 
  private:
-  double Seconds(int64_t begin, int64_t end) const;
+  double Seconds(int64_t begin, int64_t end) const { return time_.Seconds(begin, end); }
+  double RemainingSeconds(const Sequence& sequence) const {
+    return Seconds(sequence.scheduled, sequence.prefill_length());
+  }
   int64_t MostRows(const Sequence& sequence, int64_t budget) const;
-  int64_t ChunkEnd(const Sequence& sequence, int64_t budget) const;
   // Puts the prompt that goes first in front, and those after it by urgency.
   void Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const;
   // Where the chunk ends if the step may take so long only; not cut at multiples of anything.
   int64_t BoundedEnd(const Sequence& sequence, int64_t budget, bool first,
                      const PlanBuilder& builder) const;
+  // Where a chunk ends that joins another prompt's in a step of at most so many seconds.
+  int64_t JoiningEnd(const Sequence& sequence, int64_t end, double step_seconds,
+                     const PlanBuilder& builder) const;
 
   ChunkLimits limits_;
-  plan::FixedChunks chunks_;
-  plan::StepTimeModel time_;
+  ChunkCutter cutter_;
+  plan::PipelineFit time_;
   plan::OvertakingDebt debt_;
   plan::SequenceId oldest_;
 };

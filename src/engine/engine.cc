@@ -3,10 +3,15 @@
 #include <algorithm>
 #include <iterator>
 
+#include "base/check.h"
 #include "base/log.h"
+#include "engine/stage_seconds.h"
 
 namespace longspan::engine {
 namespace {
+
+// Fewer steps tell less than the next run would learn with its first ones.
+constexpr int64_t kEnoughMeasurements = 16;
 
 // A rank reports rows that its plan lists.
 base::Status CheckResult(const plan::StepResult& result, const plan::StepPlan& plan) {
@@ -25,16 +30,9 @@ bool WantsHidden(const plan::StepPlan& plan) {
 
 SchedulerOptions WithStages(SchedulerOptions options, int stages) {
   options.stages = stages;
+  LONGSPAN_CHECK(options.prior.stages.empty() || options.prior.shape.ranks == stages,
+                 "a prior for other stages");
   return options;
-}
-
-// How long the slowest rank worked on the step, waits for others not counted, nor work on other
-// plans between its loops.
-double BusySeconds(const StepRecord& record) {
-  int64_t busy = 0;
-  for (const plan::StageTiming& rank : record.stages)
-    busy = std::max(busy, rank.kernels + rank.transfer + rank.host());
-  return base::Seconds(base::Clock::Duration(busy));
 }
 
 }  // namespace
@@ -54,6 +52,11 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
       log_(base::Log("engine")),
       info_(group_->info()),
       counters_(static_cast<size_t>(group_->ranks())) {}
+
+Engine::~Engine() {
+  if (options_.costs_learnt && scheduler_.step_time().measurements() >= kEnoughMeasurements)
+    options_.costs_learnt(scheduler_.step_time().cost());
+}
 
 base::Result<plan::SequenceId> Engine::Submit(Request request, OutputSink* sink) {
   LONGSPAN_RETURN_IF_ERROR(failure_);
@@ -107,13 +110,13 @@ std::vector<PlanSize> Engine::Uncommitted() const {
   std::vector<PlanSize> uncommitted;
   for (const InFlight& step : in_flight_)
     if (!step.has_reported[static_cast<size_t>(group_->mesh().reporting_rank())])
-      uncommitted.push_back(SizeOf(step.plan));
+      uncommitted.push_back(SizeOf(step.plan, scheduler_.step_time()));
   return uncommitted;
 }
 
 base::Status Engine::FillWindow() {
   const int most = runtime::PlansInFlight(group_->stages(), group_->loops());
-  while (MayFollow(Uncommitted(), scheduler_.step_time(), most)) {
+  while (MayFollow(Uncommitted(), most)) {
     LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return sender_->Pause(static_cast<int>(Uncommitted().size()));
@@ -176,7 +179,7 @@ base::Status Engine::TakeResult() {
 void Engine::ReportComputed() {
   while (!in_flight_.empty() && in_flight_.front().reported == group_->ranks()) {
     const StepRecord& record = in_flight_.front().record;
-    scheduler_.OnMeasured(in_flight_.front().plan, BusySeconds(record));
+    scheduler_.OnMeasured(in_flight_.front().plan, StageSeconds(record, group_->mesh()));
     counters_.Add(record);
     if (options_.trace) options_.trace(record);
     if (observer_) observer_(record);

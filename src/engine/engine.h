@@ -28,6 +28,8 @@ struct EngineOptions {
   std::vector<int32_t> end_tokens;
   // Called with every computed step, before the step observer.
   std::function<void(const StepRecord&)> trace;
+  // Called at the end with what steps have cost, where enough of them were measured to tell.
+  std::function<void(const plan::PipelineCost&)> costs_learnt;
   // Replaces a group that is lost by one of the same capacity; what was running is computed again.
   // So often at most without any progress in between, then the loss ends all sequences.
   runtime::StageGroupFactory restart;
@@ -39,6 +41,10 @@ class Engine {
  public:
   Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options,
          const base::Clock& clock = base::SteadyClock());
+
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
   // Queues a request; `sink` hears of it until OnFinish. Refuses what can never run (CheckRequest)
   // and what finds the queue full.
@@ -74,6 +80,8 @@ class Engine {
   int64_t running() const { return scheduler_.running(); }
   int64_t queued() const { return scheduler_.queued(); }
 
+  // What steps are predicted to take.
+  const plan::PipelineFit& step_time() const { return scheduler_.step_time(); }
   const RequestLimits& limits() const { return limits_; }
   const runtime::GroupInfo& group_info() const { return info_; }
   const PageLedger& pages() const { return scheduler_.pages(); }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/plan_window.h"
+
 namespace longspan::engine {
 
 void PlanBuilder::AddDecodeRow(Sequence& sequence) {
@@ -44,7 +46,7 @@ void PlanBuilder::AddSlice(Sequence& sequence, plan::Slice slice) {
   const auto needed = static_cast<size_t>(kv::PagesFor(slice.end(), page_size_));
   for (; sequence.pages_announced < needed; ++sequence.pages_announced)
     slice.new_pages.push_back(sequence.pages[sequence.pages_announced]);
-  work_.Add(slice.begin, slice.end());
+  AddWork(slice, top_k_, work_);
   sequence.scheduled = slice.end();
   plan_.slices.push_back(std::move(slice));
 }

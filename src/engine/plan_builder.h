@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "engine/sequence.h"
+#include "plan/chunk_cost.h"
 #include "plan/step_plan.h"
-#include "plan/step_time.h"
 
 namespace longspan::engine {
 
@@ -13,7 +13,9 @@ namespace longspan::engine {
 // what they look at.
 class PlanBuilder {
  public:
-  PlanBuilder(plan::PlanNumber number, int page_size) : page_size_(page_size) {
+  // `top_k` of the costs that its work is counted for.
+  PlanBuilder(plan::PlanNumber number, int page_size, int64_t top_k)
+      : page_size_(page_size), top_k_(top_k) {
     plan_.number = number;
   }
 
@@ -34,6 +36,7 @@ class PlanBuilder {
   void AddSample(Sequence& sequence, int64_t position);
 
   int page_size_;
+  int64_t top_k_;
   plan::StepPlan plan_;
   plan::StepWork work_;
 };

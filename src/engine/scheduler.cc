@@ -15,6 +15,14 @@ constexpr size_t kSamplesInFlight = 2;
 // At most this share of the decodes waits for pages before one is preempted.
 constexpr int64_t kWaitingShare = 4;
 
+// A guess, where nothing is known of the machine: tokens cost the same wherever they are.
+plan::PipelineCost PriorOf(const SchedulerOptions& options) {
+  if (!options.prior.stages.empty()) return options.prior;
+  return {.shape = {.ranks = options.stages},
+          .stages = std::vector<plan::ChunkCost>(static_cast<size_t>(options.stages),
+                                                 {.per_token = 1e-3, .per_decode_row = 1e-3})};
+}
+
 bool WantsRows(const Sequence& sequence) {
   return sequence.group >= 0 && sequence.scheduled < sequence.positions();
 }
@@ -31,7 +39,10 @@ Scheduler::Scheduler(const SchedulerOptions& options, int64_t pages, int page_si
       queue_(pages, page_size),
       chunks_({.chunk_tokens = options.chunk_tokens,
                .max_returned_rows = options.max_returned_rows,
-               .max_decode_stall_s = options.max_decode_stall_s}),
+               .max_decode_stall_s = options.max_decode_stall_s,
+               .policy = options.chunk_policy,
+               .page_size = page_size},
+              PriorOf(options)),
       groups_(options.stages) {}
 
 base::Status Scheduler::Enqueue(std::unique_ptr<Sequence> sequence, const RequestLimits& limits) {
@@ -66,7 +77,7 @@ std::optional<plan::StepPlan> Scheduler::Next(base::Clock::Duration now) {
   std::vector<Sequence*> prompts;
   for (const auto& sequence : running_)
     if (sequence->in_prefill()) prompts.push_back(sequence.get());
-  PlanBuilder builder({last_plan_ + 1}, pages_.pool().page_size());
+  PlanBuilder builder({last_plan_ + 1}, pages_.pool().page_size(), step_time().top_k());
   AddDecodeRows(!prompts.empty(), builder);
   chunks_.Add(prompts, groups_.members() > 0, now, builder);
   for (Sequence* prompt : prompts)
@@ -162,9 +173,13 @@ void Scheduler::OnComputed(const plan::StepPlan& plan) {
     if (Sequence* sequence = Find(slice.sequence)) pages_.OnComputed(*sequence, slice.end());
 }
 
+void Scheduler::OnMeasured(const plan::StepPlan& plan, std::span<const double> stage_seconds) {
+  const plan::StepWork work = WorkOf(plan, step_time().top_k());
+  if (work.tokens > 0) chunks_.OnMeasured(work, stage_seconds);
+}
+
 void Scheduler::OnMeasured(const plan::StepPlan& plan, double seconds) {
-  const PlanSize size = SizeOf(plan);
-  if (size.has_chunk) chunks_.OnMeasured(size.work, seconds);
+  OnMeasured(plan, std::vector<double>(step_time().rank_costs().size(), seconds));
 }
 
 Sequence* Scheduler::Find(plan::SequenceId id) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -11,9 +12,11 @@
 #include "base/result.h"
 #include "engine/admission_queue.h"
 #include "engine/chunk_choice.h"
+#include "engine/chunk_policy.h"
 #include "engine/decode_groups.h"
 #include "engine/page_ledger.h"
 #include "engine/sequence.h"
+#include "plan/cost_fit.h"
 #include "plan/step_plan.h"
 
 namespace longspan::engine {
@@ -25,8 +28,11 @@ struct SchedulerOptions {
   int64_t max_returned_rows =
       INT64_MAX;  // prompt rows of a step whose logits go back to the leader
   bool reuse_prefixes = true;
+  ChunkPolicy chunk_policy;
   int stages = 1;                            // groups that decodes are split into
   std::optional<double> max_decode_stall_s;  // bounds a chunk's time while others decode
+  // What steps cost before any is measured. Without stages: a guess, for `stages` of them.
+  plan::PipelineCost prior;
 };
 
 // Admission and the choice of slices. Decides from its own state and what it is told only: no
@@ -59,7 +65,9 @@ class Scheduler {
   // sequence may end with them.
   void OnComputed(const plan::StepPlan& plan);
 
-  // The slowest stage took so long for the plan, waits for others not counted. Optional.
+  // How long every stage took for the plan in all its loops, waits for others not counted; or all
+  // of them. Optional.
+  void OnMeasured(const plan::StepPlan& plan, std::span<const double> stage_seconds);
   void OnMeasured(const plan::StepPlan& plan, double seconds);
 
   // A sequence that is queued or running; null for others.
@@ -78,7 +86,7 @@ class Scheduler {
   int64_t FlushCache() { return pages_.EvictAll(); }
 
   bool idle() const { return queue_.empty() && running_.empty(); }
-  const plan::StepTimeModel& step_time() const { return chunks_.time(); }
+  const plan::PipelineFit& step_time() const { return chunks_.time(); }
   int64_t running() const { return static_cast<int64_t>(running_.size()); }
   int64_t queued() const { return queue_.size(); }
   const PageLedger& pages() const { return pages_; }

@@ -15,15 +15,16 @@ constexpr double kRow = 1e-4;
 constexpr double kPair = 1e-9;
 constexpr double kStep = 1e-3;  // of any step
 
-plan::StepWork WorkOf(const plan::StepPlan& plan) {
+// Of all slices alike, decoding ones too.
+plan::StepWork ChunkWork(const plan::StepPlan& plan) {
   plan::StepWork work;
-  for (const plan::Slice& slice : plan.slices) work.Add(slice.begin, slice.end());
+  for (const plan::Slice& slice : plan.slices) work.AddChunk(slice.begin, slice.end(), 0);
   return work;
 }
 
 double StageSeconds(const plan::StepPlan& plan) {
-  const plan::StepWork work = WorkOf(plan);
-  return kStep + kRow * work.rows + kPair * work.pairs;
+  const plan::StepWork work = ChunkWork(plan);
+  return kStep + kRow * work.tokens + kPair * work.pairs;
 }
 
 VirtualStages::Setup MakeSetup(int stages, int64_t pages = 8192) {
@@ -115,7 +116,7 @@ INSTANTIATE_TEST_SUITE_P(Stages, ShortPromptTest, ::testing::Values(2, 4, 8));
 double DecodeSeconds(int groups, int64_t sequences) {
   auto setup = MakeSetup(4);
   setup.scheduler.stages = groups;
-  setup.stage_seconds = [](const plan::StepPlan& plan) { return kRow * WorkOf(plan).rows; };
+  setup.stage_seconds = [](const plan::StepPlan& plan) { return kRow * ChunkWork(plan).tokens; };
   VirtualStages server(setup);
   for (int64_t i = 0; i < sequences; ++i) server.Submit(0, 1, 200);
   server.Run();
@@ -134,7 +135,7 @@ TEST(DecodeGroupsTimeTest, StayBalanced) {
   for (const int groups : {1, 4}) {
     auto setup = MakeSetup(4);
     setup.scheduler.stages = groups;
-    setup.stage_seconds = [](const plan::StepPlan& plan) { return kRow * WorkOf(plan).rows; };
+    setup.stage_seconds = [](const plan::StepPlan& plan) { return kRow * ChunkWork(plan).tokens; };
     VirtualStages server(setup);
     std::mt19937 random(3);
     for (int64_t i = 0; i < 300; ++i) server.Submit(0, 1, 50 + random() % 200);
@@ -157,7 +158,7 @@ TEST(DecodeStallTest, BoundsChunksWhileOthersDecode) {
     if (server.plan_times()[i] < 1 || server.plan_times()[i] > server.outcome(1).finish) continue;
     if (plan.slices.back().tokens.size() <= 16) continue;
     ++bounded;
-    // The constant time of a step is not in the model: a few steps teach it what they are like.
+    // A few steps teach the model what they are like.
     EXPECT_LE(server.plan_seconds()[i], bounded < 10 ? 0.023 : 0.0205) << i;
     EXPECT_GE(server.plan_seconds()[i], 0.015) << i;
   }

@@ -15,6 +15,15 @@
 
 namespace longspan::engine {
 
+// Into which chunks its prompt is to be cut (ChunkCutter), by the state when that was planned.
+struct PlannedChunks {
+  int64_t begin = 0;
+  std::vector<int64_t> ends;  // empty: not planned
+  double longest_s = 0;       // of a chunk
+  double drain_share = 1;
+  uint64_t costs_number = 0;
+};
+
 // Position p holds prompt[p], or output[p - prompt length]. Its row writes the KV of p and, where
 // listed, gives the logits of p + 1.
 struct Sequence {
@@ -40,6 +49,7 @@ struct Sequence {
   int64_t scheduled = 0;       // rows of positions below this are computed or in flight
   int64_t computed = 0;        // rows of positions below this are computed on every stage
   bool started = false;        // a plan has told the ranks of it
+  PlannedChunks planned;       // of what is prefilled
 
   int64_t reported = 0;  // prompt tokens that the sink has heard of
   size_t scored = 0;     // of request.score_positions, those that the sink has heard of

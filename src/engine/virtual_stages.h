@@ -98,8 +98,9 @@ class VirtualStages {
 
   bool MayFill() const {
     std::vector<PlanSize> uncommitted;
-    for (const InFlight& step : in_flight_) uncommitted.push_back(SizeOf(step.plan));
-    return MayFollow(uncommitted, scheduler_.step_time(), setup_.stages + 1);
+    for (const InFlight& step : in_flight_)
+      uncommitted.push_back(SizeOf(step.plan, scheduler_.step_time()));
+    return MayFollow(uncommitted, setup_.stages + 1);
   }
 
   void Fill() {

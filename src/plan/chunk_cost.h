@@ -2,7 +2,6 @@
 // share.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -65,6 +64,13 @@ struct ChunkCost {
   friend bool operator==(const ChunkCost&, const ChunkCost&) = default;
 };
 
+// Term by term: of the same work done by both, and by several that share it. Both of one top_k.
+ChunkCost Sum(const ChunkCost& a, const ChunkCost& b);
+ChunkCost Largest(const ChunkCost& a, const ChunkCost& b);
+ChunkCost Scaled(const ChunkCost& cost, double factor);
+// With 0 for coefficients that are below 0 or no number.
+ChunkCost WithoutNonsense(const ChunkCost& cost);
+
 // The stages of a pipeline: entry v * P + r of `stages` is what rank r computes in loop v, as in
 // SplitLayers. shape.stages() entries.
 struct PipelineCost {
@@ -76,35 +82,5 @@ struct PipelineCost {
                   static_cast<size_t>(rank)];
   }
 };
-
-inline void StepWork::AddChunk(int64_t begin, int64_t end, int64_t top_k) {
-  const auto square_sum = [](int64_t first, int64_t last) {
-    return static_cast<double>(last - first) * static_cast<double>(last + first);
-  };
-  prefix_tokens += static_cast<double>(begin);
-  tokens += static_cast<double>(end - begin);
-  pairs += square_sum(begin, end);
-  const int64_t dense_end = top_k == 0 ? end : std::clamp(top_k, begin, end);
-  dense_pairs += square_sum(begin, dense_end);
-  selected_pairs += 2 * static_cast<double>(top_k) * static_cast<double>(end - dense_end);
-}
-
-inline void StepWork::AddDecodeRow(int64_t position, int64_t top_k) {
-  decode_rows += 1;
-  decode_positions += static_cast<double>(top_k == 0 ? position : std::min(position, top_k));
-}
-
-inline double ChunkCost::Seconds(const StepWork& work) const {
-  return per_step + per_prefix_token * work.prefix_tokens + per_token * work.tokens +
-         per_pair * work.dense_pairs + per_selected_pair * work.selected_pairs +
-         (top_k == 0 ? 0 : per_index_pair * work.pairs) + per_decode_row * work.decode_rows +
-         per_decode_position * work.decode_positions;
-}
-
-inline double ChunkCost::Seconds(int64_t begin, int64_t end) const {
-  StepWork work;
-  work.AddChunk(begin, end, top_k);
-  return Seconds(work);
-}
 
 }  // namespace longspan::plan

@@ -93,6 +93,8 @@ std::unique_ptr<engine::Engine> Start(const std::filesystem::path& model, const 
   flags.gpu_id_step = 0;  // one GPU is enough for tests
   flags.virtual_stages = layout.virtual_stages;
   flags.chunked_prefill_size = layout.chunk_tokens;
+  flags.chunk_policy = "fixed";
+  flags.cost_cache = "off";
   flags.threads = layout.threads;
   flags.page_size = layout.page_size;
   flags.load_format = layout.load_format;

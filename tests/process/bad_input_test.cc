@@ -55,6 +55,7 @@ TEST(BadFlagsTest, NonsenseValuesAreWrongUsage) {
                                                        {"--page-size", "x"},
                                                        {"--page-size", "0"},
                                                        {"--chunk-policy", "foo"},
+                                                       {"--dynamic-chunking-smooth-factor", "1.5"},
                                                        {"--chunked-prefill-size", "0"},
                                                        {"--dtype", "int3"},
                                                        {"--kv-cache-dtype", "int3"},
@@ -103,10 +104,7 @@ TEST(BadFlagsTest, UnknownCommandsAndMissingArguments) {
 
 TEST(BadFlagsTest, WhatIsNotBuiltYetSaysSo) {
   const std::vector<std::vector<std::string>> flags = {{"--backend", "emulated"},
-                                                       {"--kv-cache-dtype", "fp8"},
-                                                       {"--chunk-policy", "planned"},
-                                                       {"--chunk-policy", "quadratic"},
-                                                       {"--enable-dynamic-chunking"}};
+                                                       {"--kv-cache-dtype", "fp8"}};
   for (const auto& more : flags)
     EXPECT_THAT(Refusal(Prompt(more), 2),
                 AnyOf(HasSubstr("not built yet"), HasSubstr("is built yet")));

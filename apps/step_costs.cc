@@ -1,0 +1,75 @@
+#include "apps/step_costs.h"
+
+#include <fmt/format.h>
+
+#include "apps/node_setup.h"
+#include "base/log.h"
+#include "plan/model_cost.h"
+
+namespace longspan::apps {
+namespace {
+
+// Rough figures of a core with AVX-512 and of a Hopper GPU. Only their proportions count from the
+// first measurement on, and those only until chunks of several lengths have been seen.
+plan::ComputeRates AssumedRates(const EngineSetup& setup) {
+  if (setup.on_gpu)
+    return {.products_per_s = 2e14, .attention_per_s = 1.5e14, .layer_seconds = 5e-5};
+  return {.products_per_s = 3e10 * setup.threads,
+          .attention_per_s = 1.5e10 * setup.threads,
+          .layer_seconds = 2e-5};
+}
+
+std::string LayersText(const EngineSetup& setup) {
+  std::string text;
+  for (const plan::LayerRange& range : setup.stages)
+    text += fmt::format("{}{}", text.empty() ? "" : ",", range.size());
+  return text;
+}
+
+}  // namespace
+
+engine::ChunkPolicy ChunkPolicyOf(const EngineFlags& flags) {
+  using Kind = engine::ChunkPolicy::Kind;
+  const std::string name = ChunkPolicyName(flags);
+  engine::ChunkPolicy policy;
+  policy.kind = name == "planned"     ? Kind::kPlanned
+                : name == "quadratic" ? Kind::kQuadratic
+                                      : Kind::kFixed;
+  if (flags.smooth_factor) policy.smoothing = *flags.smooth_factor;
+  return policy;
+}
+
+CostCache CostCacheOf(const EngineFlags& flags, const EngineSetup& setup) {
+  const auto model = ModelFingerprint(flags, setup);
+  if (flags.cost_cache == "off" || !model.ok()) return {{}, {}, {}};
+  const spec::Mesh& mesh = flags.mesh;
+  const std::string layout =
+      fmt::format("pp{}-cp{}-tp{}-ep{}-v{}", mesh.pp, mesh.cp, mesh.tp, mesh.ep, setup.shape.loops);
+  const std::string name =
+      fmt::format("{}-{}-{}", setup.model_dir.filename().string(), setup.backend, layout);
+  const CostCacheKey key = {
+      {"program", LONGSPAN_VERSION},
+      {"model", *model},
+      {"load format", flags.load_format},
+      {"backend", setup.backend},
+      {"hardware", fmt::format("{}{} x {} threads", setup.on_gpu ? "GPU beside " : "",
+                               ProcessorName(), setup.threads)},
+      {"hosts", std::to_string(flags.nodes)},
+      {"layout", layout},
+      {"layers", LayersText(setup)},
+      {"compute type", std::string(tensor::DTypeName(setup.compute))},
+      {"cache type", std::string(tensor::DTypeName(setup.kv_cache))},
+      {"cache placement", flags.kv_placement},
+      {"page size", std::to_string(flags.page_size)},
+      {"deterministic", flags.deterministic ? "on" : "off"}};
+  const std::filesystem::path folder =
+      flags.cost_cache == "auto" ? DefaultCostFolder() : std::filesystem::path(flags.cost_cache);
+  return {folder, name, key};
+}
+
+plan::PipelineCost AssumedCost(const EngineFlags& flags, const EngineSetup& setup) {
+  return plan::CostOfStages(setup.model, setup.shape, setup.stages, flags.mesh.stage_ranks(),
+                            AssumedRates(setup));
+}
+
+}  // namespace longspan::apps
