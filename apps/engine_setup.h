@@ -32,6 +32,7 @@ struct EngineSetup {
   int64_t context_length = 0;
   std::shared_ptr<const Emulation> emulation;  // of --backend emulated
   std::optional<int64_t> emulated_tokens;      // that the emulated memory holds
+  std::optional<plan::PipelineCost> emulated_cost;
   bool synthetic_kv = false;  // for benches, see runtime::RankConfig
 };
 

@@ -18,7 +18,7 @@ spec::ModelSpec Model() {
           .feed_forward = std::vector(32, spec::FeedForwardKind::kDense)};
 }
 
-SimulationSetup Setup(int stages, int loops = 1) {
+SimulationSetup OnStages(int stages, int loops = 1) {
   SimulationSetup setup;
   setup.deployment.model = Model();
   setup.deployment.mesh = {.pp = stages};
@@ -40,7 +40,7 @@ PipelineTimes PlainTimes() {
 }
 
 TEST(SimulationTest, OnePromptTakesTheSumAndTheLongestChunkPerFurtherStage) {
-  SimulationSetup setup = Setup(4);
+  SimulationSetup setup = OnStages(4);
   setup.times = PlainTimes();
   const auto result = Simulate(setup, {{.prompt_tokens = 5 * 4096}});
   ASSERT_TRUE(result.ok()) << result.status().message();
@@ -52,7 +52,7 @@ TEST(SimulationTest, OnePromptTakesTheSumAndTheLongestChunkPerFurtherStage) {
 }
 
 TEST(SimulationTest, TheNextPromptFillsTheDrain) {
-  SimulationSetup setup = Setup(4);
+  SimulationSetup setup = OnStages(4);
   setup.times = PlainTimes();
   const auto result = Simulate(setup, Workload(3, {.prompt_tokens = 8 * 4096}));
   ASSERT_TRUE(result.ok());
@@ -60,7 +60,7 @@ TEST(SimulationTest, TheNextPromptFillsTheDrain) {
 }
 
 TEST(SimulationTest, TheSameArgumentsGiveTheSamePlans) {
-  SimulationSetup setup = Setup(2, 2);
+  SimulationSetup setup = OnStages(2, 2);
   setup.keep_plans = true;
   setup.scheduler.max_decode_stall_s = 0.05;
   const Workload workload = {{.at_s = 0, .prompt_tokens = 20000, .output_tokens = 30},
@@ -82,7 +82,7 @@ TEST(SimulationTest, ASharedPrefixIsComputedOnce) {
   const SimRequest request = {.prompt_tokens = 10000, .prefix_id = 1, .prefix_tokens = 8192};
   SimRequest later = request;
   later.at_s = 60;
-  const auto result = Simulate(Setup(1), {request, later});
+  const auto result = Simulate(OnStages(1), {request, later});
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->requests[0].cached_tokens, 0);
   EXPECT_EQ(result->requests[1].cached_tokens, 8192);
@@ -90,7 +90,7 @@ TEST(SimulationTest, ASharedPrefixIsComputedOnce) {
 }
 
 TEST(SimulationTest, APromptThatCannotFitIsRefusedWithItsNumber) {
-  SimulationSetup setup = Setup(1);
+  SimulationSetup setup = OnStages(1);
   setup.max_total_tokens = 64;
   const auto result = Simulate(setup, {{.prompt_tokens = 10}, {.prompt_tokens = 1000}});
   EXPECT_THAT(result.status().message(), testing::HasSubstr("request 2"));

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/process/eight_bit_model.h"
 #include "tests/process/run_program.h"
 
 namespace longspan::testing {
@@ -36,19 +37,6 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Qwen3-235B-A22B's sizes, in eight-bit blocks.
-std::string EightBitModel(const TemporaryFolder& folder) {
-  folder.Write("config.json", R"({
-    "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "hidden_act": "silu",
-    "norm_topk_prob": true, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "vocab_size": 151936,
-    "hidden_size": 4096, "intermediate_size": 12288, "moe_intermediate_size": 1536,
-    "num_hidden_layers": 94, "num_attention_heads": 64, "num_key_value_heads": 4, "head_dim": 128,
-    "num_experts": 128, "num_experts_per_tok": 8, "max_position_embeddings": 262144,
-    "quantization_config": {"activation_scheme": "dynamic", "fmt": "e4m3", "quant_method": "fp8",
-                            "weight_block_size": [128, 128]}})");
-  return folder.path().string();
-}
-
 std::vector<std::string> Simulate(const std::string& model) {
   return {"simulate", "--model-path", model, "--hardware", "h20", "--nnodes", "4"};
 }
@@ -56,7 +44,7 @@ std::vector<std::string> Simulate(const std::string& model) {
 TEST(SimulateTest, SaysWhatAPromptTakes) {
   const TemporaryFolder folder;
   const json out =
-      RunJson(With(Simulate(EightBitModel(folder)),
+      RunJson(With(Simulate(WriteEightBitModel(folder)),
                    {"--pp-size", "8", "--tp-size", "4", "--prompt-len", "32768,131072"}));
   ASSERT_EQ(out["rows"].size(), 2u);
   for (const json& row : out["rows"]) {
@@ -90,7 +78,7 @@ TEST(SimulateTest, TakesAWorkloadAndDrawsIt) {
 TEST(SimulateTest, WhatCutsBlocksIsRefusedWithTheWeight) {
   const TemporaryFolder folder;
   const auto arguments =
-      With(Simulate(EightBitModel(folder)), {"--tp-size", "8", "--prompt-len", "4096"});
+      With(Simulate(WriteEightBitModel(folder)), {"--tp-size", "8", "--prompt-len", "4096"});
   const Outcome refused = RunProgram(arguments);
   EXPECT_EQ(refused.exit_code, 2);
   EXPECT_THAT(refused.errors, HasSubstr("mlp.experts.*.gate_proj.weight"));
@@ -103,7 +91,7 @@ TEST(SimulateTest, WhatCutsBlocksIsRefusedWithTheWeight) {
 
 TEST(SimulateTest, WrongUsageIsOneSentence) {
   const TemporaryFolder folder;
-  const std::string model = EightBitModel(folder);
+  const std::string model = WriteEightBitModel(folder);
   const struct {
     std::vector<std::string> arguments;
     int exit_code;
@@ -131,7 +119,7 @@ TEST(PlanTest, GivesTheBestLayoutFirstWithItsCommand) {
   const std::string svg = (folder.path() / "plan.svg").string();
   const std::vector<std::string> arguments = {"plan",
                                               "--model-path",
-                                              EightBitModel(folder),
+                                              WriteEightBitModel(folder),
                                               "--hardware",
                                               "h20",
                                               "--gpus",
@@ -160,7 +148,7 @@ TEST(PlanTest, GivesTheBestLayoutFirstWithItsCommand) {
 // Thirty-two ranks that wait, on the cores that there are.
 TEST(EmulatedTest, RunsTheWholeRuntimeInModelledTime) {
   const TemporaryFolder folder;
-  const std::string model = EightBitModel(folder);
+  const std::string model = WriteEightBitModel(folder);
   std::vector<int32_t> ids(8192);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
   const json simulated =
