@@ -163,6 +163,10 @@ class Run {
 
 }  // namespace
 
+base::Result<SimulationResult> Simulate(const SimulationSetup& setup, const Workload& workload) {
+  return Run(setup, workload).ToEnd();
+}
+
 std::vector<int32_t> PromptTokens(const SimRequest& request, int64_t number, int vocab_size) {
   std::vector<int32_t> tokens;
   tokens.reserve(static_cast<size_t>(request.prompt_tokens));
