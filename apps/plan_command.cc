@@ -1,6 +1,4 @@
 // `longspan plan`: the layout of a cluster that serves a model best.
-#include <cerrno>
-#include <fstream>
 #include <map>
 #include <memory>
 
@@ -9,6 +7,7 @@
 #include "apps/cluster_setup.h"
 #include "apps/commands.h"
 #include "apps/line_chart.h"
+#include "apps/output_file.h"
 #include "apps/plan_report.h"
 #include "base/log.h"
 
@@ -85,15 +84,6 @@ std::string DrawPlan(const PlanReport& report, int width) {
   return DrawCharts({efficiency, ttft}, width);
 }
 
-base::Status WriteFile(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return base::SystemError(errno == 0 ? EIO : errno, fmt::format("write '{}'", path));
-  return base::OkStatus();
-}
-
 CommandResult RunPlan(const PlanFlags& flags) {
   constexpr int kSvgWidth = 900;
   if (flags.cluster.hardware.empty())
@@ -112,7 +102,7 @@ CommandResult RunPlan(const PlanFlags& flags) {
   if (!found.ok()) return found.status();
   report.found = std::move(*found);
   if (!flags.svg.empty()) {
-    base::Status written = WriteFile(flags.svg, DrawPlan(report, kSvgWidth));
+    base::Status written = WriteOutputFile(flags.svg, DrawPlan(report, kSvgWidth));
     if (!written.ok()) return written;
   }
   if (flags.json) {

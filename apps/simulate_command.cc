@@ -1,6 +1,4 @@
 // `longspan simulate`: how a cluster that need not be there would serve prompts.
-#include <cerrno>
-#include <fstream>
 #include <memory>
 
 #include <fmt/format.h>
@@ -11,6 +9,7 @@
 #include "apps/commands.h"
 #include "apps/input_files.h"
 #include "apps/line_chart.h"
+#include "apps/output_file.h"
 #include "apps/simulated_trace.h"
 #include "base/log.h"
 #include "plan/memory_use.h"
@@ -147,15 +146,6 @@ base::Result<std::string> Draw(const sim::SimulationSetup& setup, const std::vec
                     width);
 }
 
-base::Status WriteFile(const std::string& path, const std::string& text) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << text;
-  file.close();
-  if (!file) return base::SystemError(errno == 0 ? EIO : errno, fmt::format("write '{}'", path));
-  return base::OkStatus();
-}
-
 base::Result<std::vector<sim::Workload>> WorkloadsOf(const SimulateFlags& flags) {
   std::vector<sim::Workload> workloads;
   if (!flags.workload.empty()) {
@@ -193,7 +183,7 @@ CommandResult RunSimulation(const SimulateFlags& flags) {
   if (!flags.svg.empty()) {
     const auto svg = Draw(*setup, rows, flags.svg_width);
     if (!svg.ok()) return svg.status();
-    base::Status written = WriteFile(flags.svg, *svg);
+    base::Status written = WriteOutputFile(flags.svg, *svg);
     if (!written.ok()) return written;
   }
   if (flags.json) {
