@@ -1,6 +1,6 @@
 // `longspan plan`: the layout of a cluster that serves a model best.
-#include <map>
 #include <memory>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -46,13 +46,12 @@ sim::SearchRequest RequestOf(const PlanFlags& flags, const ClusterModel& cluster
   return request;
 }
 
-// Efficiency over P: how much of P times one stage's rate a prompt gets, and TTFT over length.
-std::string DrawPlan(const PlanReport& report, int width) {
+// Over the number of stages, of the best layout's kind, a line for each number of loops.
+LineChart EfficiencyChart(const PlanReport& report) {
   LineChart efficiency = {.title = "Share of the ranks' time in kernels, by pipeline stages",
                           .x_name = "pipeline stages",
                           .y_name = "%",
                           .logarithmic_x = true};
-  std::map<int, std::map<int, double>> by_loops;
   const sim::Layout& best = report.found.layouts.front();
   for (int loops = 1; loops <= report.request.most_virtual_stages; loops *= 2) {
     ChartLine line{.name = fmt::format("V {}, TP {}, CP {}", loops, best.mesh.tp, best.mesh.cp)};
@@ -64,15 +63,23 @@ std::string DrawPlan(const PlanReport& report, int width) {
     }
     if (!line.points.empty()) efficiency.lines.push_back(std::move(line));
   }
+  return efficiency;
+}
+
+// Over the prompt's length, a line for each of the best layouts.
+LineChart TtftChart(const PlanReport& report) {
+  constexpr size_t kMostLines = 4;
   LineChart ttft = {.title = "Time to first token, by length",
                     .x_name = "prompt, tokens",
                     .y_name = "seconds",
                     .logarithmic_x = true,
                     .logarithmic_y = true};
-  for (size_t i = 0; i < std::min<size_t>(4, report.found.layouts.size()); ++i) {
-    const sim::Layout& layout = report.found.layouts[i];
-    ChartLine line{.name = fmt::format("PP {} CP {} TP {} V {}", layout.mesh.pp, layout.mesh.cp,
-                                       layout.mesh.tp, layout.loops)};
+  std::set<std::string> names;
+  for (const sim::Layout& layout : report.found.layouts) {
+    ChartLine line{
+        .name = fmt::format("PP {} CP {} TP {}", layout.mesh.pp, layout.mesh.cp, layout.mesh.tp)};
+    // Of layouts that differ in their experts and loops only, the best one.
+    if (names.size() == kMostLines || !names.insert(line.name).second) continue;
     for (int64_t length = 8192; length <= report.request.model.context_length; length *= 2) {
       sim::SearchRequest request = report.request;
       request.prompt_tokens = length;
@@ -81,7 +88,7 @@ std::string DrawPlan(const PlanReport& report, int width) {
     }
     if (!line.points.empty()) ttft.lines.push_back(std::move(line));
   }
-  return DrawCharts({efficiency, ttft}, width);
+  return ttft;
 }
 
 CommandResult RunPlan(const PlanFlags& flags) {
@@ -102,7 +109,8 @@ CommandResult RunPlan(const PlanFlags& flags) {
   if (!found.ok()) return found.status();
   report.found = std::move(*found);
   if (!flags.svg.empty()) {
-    base::Status written = WriteOutputFile(flags.svg, DrawPlan(report, kSvgWidth));
+    base::Status written = WriteOutputFile(
+        flags.svg, DrawCharts({EfficiencyChart(report), TtftChart(report)}, kSvgWidth));
     if (!written.ok()) return written;
   }
   if (flags.json) {
