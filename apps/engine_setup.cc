@@ -239,7 +239,7 @@ base::Result<EngineSetup> ResolveEmulated(const EngineFlags& flags) {
   for (plan::ChunkCost& cost : setup.emulated_cost->stages)
     cost = plan::Scaled(cost, flags.time_scale);
   setup.model = cluster.model;
-  setup.backend = setup.emulation->BackendName(0);
+  setup.backend = "emulated";
   setup.compute = setup.kv_cache = tensor::DType::kBf16;
   setup.shape = ShapeOf(flags);
   setup.stages = simulated.stages;
@@ -286,7 +286,10 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
 base::Result<std::unique_ptr<engine::Engine>> StartEngine(
     const EngineFlags& flags, const EngineSetup& setup, StagePlacement placement,
     const std::function<void(double)>& loading) {
-  const CostCache costs = CostCacheOf(flags, setup);
+  EngineFlags cost_flags = flags;
+  // Modelled times are known, and no machine's.
+  if (setup.emulation != nullptr) cost_flags.cost_cache = "off";
+  const CostCache costs = CostCacheOf(cost_flags, setup);
   const engine::SchedulerOptions scheduler = {
       .chunk_tokens = setup.chunk_tokens,
       .max_running = flags.max_running_requests,
