@@ -1,12 +1,10 @@
 #include "apps/commands.h"
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdlib>
 #include <new>
 #include <string>
-#include <string_view>
 #include <system_error>
 
 #include <fmt/format.h>
@@ -15,9 +13,6 @@
 
 namespace longspan::apps {
 namespace {
-
-// Commands of later versions, so that their names are not taken for typing errors.
-constexpr std::array<std::string_view, 2> kPlannedCommands = {"simulate", "plan"};
 
 constexpr const char* kAbout =
     "Longspan: serves large language models at very long contexts.\n"
@@ -68,11 +63,6 @@ int RunCommandLine(int argc, char** argv) {
   OpenStandardStreams();
   // A reader of our output that goes away shows as a failed write.
   std::signal(SIGPIPE, SIG_IGN);
-  if (argc > 1 && std::find(kPlannedCommands.begin(), kPlannedCommands.end(), argv[1]) !=
-                      kPlannedCommands.end()) {
-    PrintFailure(base::Unimplemented("the command '{}' is not built yet", argv[1]));
-    return kExitUsage;
-  }
   CLI::App app(kAbout, "longspan");
   app.set_version_flag("--version", LONGSPAN_VERSION);
   app.require_subcommand(1);
@@ -84,6 +74,8 @@ int RunCommandLine(int argc, char** argv) {
   AddDetokenizeCommand(app, selected);
   AddServeCommand(app, selected);
   AddTraceCommand(app, selected);
+  AddSimulateCommand(app, selected);
+  AddPlanCommand(app, selected);
   AddBenchCommand(app, selected);
   AddRankCommand(app, selected);
   const auto named = [&](const CLI::App* command) { return command->get_name() == argv[1]; };

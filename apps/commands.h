@@ -46,6 +46,8 @@ void AddTokenizeCommand(CLI::App& app, Command& selected);
 void AddDetokenizeCommand(CLI::App& app, Command& selected);
 void AddServeCommand(CLI::App& app, Command& selected);
 void AddTraceCommand(CLI::App& app, Command& selected);
+void AddSimulateCommand(CLI::App& app, Command& selected);
+void AddPlanCommand(CLI::App& app, Command& selected);
 void AddBenchCommand(CLI::App& app, Command& selected);
 // How the program starts its stages; not for users.
 void AddRankCommand(CLI::App& app, Command& selected);

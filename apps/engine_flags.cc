@@ -66,6 +66,16 @@ void AddComputeFlags(CLI::App& command, EngineFlags& flags) {
       ->group("Compute");
 }
 
+void AddClusterFlags(CLI::App& command, EngineFlags& flags) {
+  AddHardwareFlags(command, flags.hardware, flags.node_link);
+  command
+      .add_option("--time-scale", flags.time_scale,
+                  "emulated ranks take so many times the modelled time")
+      ->check(CLI::Range(1e-4, 1e4))
+      ->capture_default_str()
+      ->group("Cluster");
+}
+
 void AddParallelFlags(CLI::App& command, EngineFlags& flags) {
   const auto size = [&](const char* names, int& value, const char* about, const char* variable) {
     command.add_option(names, value, about)
@@ -246,9 +256,11 @@ base::Status CheckNodes(const EngineFlags& flags) {
 
 // The flags of interfaces that come with later parts.
 base::Status CheckBuilt(const EngineFlags& flags) {
-  if (flags.backend == "emulated")
-    return base::Unimplemented("the backend 'emulated' is not built yet: use cpu or reference");
-  if (flags.kv_cache_dtype == "fp8")
+  if (flags.backend == "emulated" && flags.hardware.empty())
+    return base::InvalidArgument("--backend emulated needs --hardware: what the ranks emulate");
+  if (flags.backend == "emulated" && flags.nodes > 1)
+    return base::Unimplemented("--backend emulated runs all ranks on one host: leave --nnodes out");
+  if (flags.kv_cache_dtype == "fp8" && flags.backend != "emulated")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
   return spec::CheckMesh(flags.mesh);
 }
@@ -259,9 +271,24 @@ std::string ChunkPolicyName(const EngineFlags& flags) {
   return flags.dynamic_chunking ? "quadratic" : flags.chunk_policy;
 }
 
+void AddHardwareFlags(CLI::App& command, std::string& hardware, std::string& node_link) {
+  command
+      .add_option(
+          "--hardware", hardware,
+          "the profile of a cluster that need not be there: h20, h100, h200, b200, or a file "
+          "in their form")
+      ->type_name("NAME|FILE")
+      ->group("Cluster");
+  command.add_option("--node-link", node_link, "what connects its hosts")
+      ->check(CLI::IsMember({"infiniband", "ethernet"}))
+      ->capture_default_str()
+      ->group("Cluster");
+}
+
 void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
   AddModelFlags(command, flags);
   AddComputeFlags(command, flags);
+  AddClusterFlags(command, flags);
   AddParallelFlags(command, flags);
   AddSchedulingFlags(command, flags);
   AddCacheFlags(command, flags);

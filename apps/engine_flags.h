@@ -18,6 +18,9 @@ struct EngineFlags {
   std::string load_format = "auto";
   uint64_t dummy_seed = 0;
   std::string backend = "auto";
+  std::string hardware;  // of emulated and simulated ranks
+  std::string node_link = "infiniband";
+  double time_scale = 1;
   int threads = 0;  // 0: all cores / ranks
   int base_gpu_id = 0;
   int gpu_id_step = 1;
@@ -51,6 +54,9 @@ struct EngineFlags {
   std::string trace_out;
   std::string log_level = "info";
 };
+
+// Those that say which cluster is simulated or emulated.
+void AddHardwareFlags(CLI::App& command, std::string& hardware, std::string& node_link);
 
 // Adds the flags, in groups, with units and defaults; LONGSPAN_* variables mirror them.
 void AddEngineFlags(CLI::App& command, EngineFlags& flags);

@@ -6,6 +6,7 @@
 
 #include <fmt/ranges.h>
 
+#include "apps/cluster_setup.h"
 #include "apps/model_location.h"
 #include "apps/node_setup.h"
 #include "apps/step_costs.h"
@@ -133,6 +134,16 @@ void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
   }
 }
 
+// The exchange of rows between experts is time alone: a stand-in has none.
+void Emulate(const Emulation& emulation, std::vector<runtime::RankConfig>& configs) {
+  for (runtime::RankConfig& config : configs) {
+    config.model_dir = emulation.folder().string();
+    config.load_format = runtime::LoadFormat::kDummy;
+    config.backend = emulation.BackendName(config.rank);
+    config.mesh.ep = 1;
+  }
+}
+
 std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const EngineSetup& setup,
                                              const engine::SchedulerOptions& scheduler) {
   std::vector<runtime::RankConfig> configs;
@@ -174,6 +185,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
     });
   }
   if (setup.on_gpu) ChoosePeerCopies(configs, setup.shape.is_ring());
+  if (setup.emulation != nullptr) Emulate(*setup.emulation, configs);
   return configs;
 }
 
@@ -220,15 +232,45 @@ base::Result<RanksStarter> RankStarter(const EngineFlags& flags, const EngineSet
       [=] { return threads ? StartRankThreads(layout) : StartRankProcesses(layout); });
 }
 
+// Ranks that load a stand-in and take the time of the model's layers.
+base::Result<EngineSetup> ResolveEmulated(const EngineFlags& flags) {
+  EngineSetup setup;
+  LONGSPAN_ASSIGN_OR_RETURN(setup.model_dir, ResolveModel(flags.model_path));
+  const ClusterFlags cluster_flags = {.hardware = flags.hardware, .node_link = flags.node_link};
+  LONGSPAN_ASSIGN_OR_RETURN(const ClusterModel cluster,
+                            LoadClusterModel(flags.model_path, cluster_flags));
+  EngineFlags on_cluster = flags;
+  on_cluster.nodes =
+      (flags.mesh.ranks() + cluster.hardware.gpus_per_node - 1) / cluster.hardware.gpus_per_node;
+  LONGSPAN_ASSIGN_OR_RETURN(const sim::SimulationSetup simulated,
+                            SimulationSetupOf(on_cluster, cluster_flags, cluster));
+  LONGSPAN_ASSIGN_OR_RETURN(setup.emulation, Emulation::Prepare(simulated, flags.time_scale));
+  LONGSPAN_ASSIGN_OR_RETURN(const int64_t pages, sim::PagesOf(simulated));
+  setup.emulated_tokens = pages * simulated.page_size;
+  setup.emulated_cost = simulated.scheduler.prior;
+  for (plan::ChunkCost& cost : setup.emulated_cost->stages)
+    cost = plan::Scaled(cost, flags.time_scale);
+  setup.model = cluster.model;
+  setup.backend = "emulated";
+  setup.compute = setup.kv_cache = tensor::DType::kBf16;
+  setup.shape = ShapeOf(flags);
+  setup.stages = simulated.stages;
+  setup.context_length = simulated.context_length;
+  setup.chunk_tokens = std::min(simulated.scheduler.chunk_tokens, setup.context_length);
+  return setup;
+}
+
 }  // namespace
 
 base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
+  if (flags.backend == "emulated") return ResolveEmulated(flags);
   EngineSetup setup;
   LONGSPAN_ASSIGN_OR_RETURN(setup.model_dir, ResolveModel(flags.model_path));
   LONGSPAN_ASSIGN_OR_RETURN(setup.model, model::LoadModelSpec(setup.model_dir));
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
   setup.backend = backend->name();
   LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model, *backend));
+  LONGSPAN_RETURN_IF_ERROR(CheckBlocks(setup.model_dir, setup.model, flags.mesh));
   const bool reference = setup.backend == "reference";
   setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);
@@ -253,7 +295,10 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
 base::Result<std::unique_ptr<engine::Engine>> StartEngine(
     const EngineFlags& flags, const EngineSetup& setup, StagePlacement placement,
     const std::function<void(double)>& loading) {
-  const CostCache costs = CostCacheOf(flags, setup);
+  EngineFlags cost_flags = flags;
+  // Modelled times are known, and no machine's.
+  if (setup.emulation != nullptr) cost_flags.cost_cache = "off";
+  const CostCache costs = CostCacheOf(cost_flags, setup);
   const engine::SchedulerOptions scheduler = {
       .chunk_tokens = setup.chunk_tokens,
       .max_running = flags.max_running_requests,
@@ -262,14 +307,16 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .reuse_prefixes = !flags.disable_radix_cache,
       .chunk_policy = ChunkPolicyOf(flags),
       .max_decode_stall_s = DecodeStallSeconds(flags),
-      .prior = costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
-  LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
+      .prior = setup.emulated_cost ? *setup.emulated_cost
+                                   : costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
+  if (setup.emulation == nullptr) LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
   auto trace = TraceTo(flags.trace_out, flags.mesh);
   LONGSPAN_ASSIGN_OR_RETURN(const auto start_ranks, RankStarter(flags, setup, placement));
-  runtime::CapacityOptions capacity = {.max_total_tokens = flags.max_total_tokens,
-                                       .memory_fraction = flags.memory_fraction,
-                                       .most_tokens = kLongestSequencesHeld * setup.context_length};
+  runtime::CapacityOptions capacity = {
+      .max_total_tokens = setup.emulated_tokens ? setup.emulated_tokens : flags.max_total_tokens,
+      .memory_fraction = flags.memory_fraction,
+      .most_tokens = kLongestSequencesHeld * setup.context_length};
   const auto bring_up = [start_ranks, configs = RankConfigs(flags, setup, scheduler)](
                             plan::Epoch epoch, const runtime::CapacityOptions& wanted,
                             const runtime::StageGroup::Progress& progress)

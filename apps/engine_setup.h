@@ -4,8 +4,10 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "apps/emulation.h"
 #include "apps/engine_flags.h"
 #include "base/result.h"
 #include "engine/engine.h"
@@ -28,6 +30,9 @@ struct EngineSetup {
   int threads = 1;
   int64_t chunk_tokens = 512;
   int64_t context_length = 0;
+  std::shared_ptr<const Emulation> emulation;  // of --backend emulated
+  std::optional<int64_t> emulated_tokens;      // that the emulated memory holds
+  std::optional<plan::PipelineCost> emulated_cost;
   bool synthetic_kv = false;  // for benches, see runtime::RankConfig
 };
 

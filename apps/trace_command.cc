@@ -1,6 +1,4 @@
 // `longspan trace`: what a file of --trace-out says.
-#include <cerrno>
-#include <fstream>
 #include <limits>
 #include <memory>
 
@@ -9,6 +7,7 @@
 
 #include "apps/commands.h"
 #include "apps/console.h"
+#include "apps/output_file.h"
 #include "apps/trace_file.h"
 #include "apps/trace_summary.h"
 #include "apps/trace_svg.h"
@@ -25,15 +24,6 @@ struct TraceFlags {
   bool json = false;
 };
 
-base::Status WriteSvg(const std::string& path, const std::string& svg) {
-  errno = 0;
-  std::ofstream file(path, std::ios::binary);
-  file << svg;
-  file.close();
-  if (!file) return base::SystemError(errno == 0 ? EIO : errno, fmt::format("write '{}'", path));
-  return base::OkStatus();
-}
-
 CommandResult ShowTrace(const TraceFlags& flags) {
   if (!(flags.from_ms < flags.to_ms))
     return CommandResult::Usage(base::InvalidArgument("--from-ms {} must lie before --to-ms {}",
@@ -48,7 +38,7 @@ CommandResult ShowTrace(const TraceFlags& flags) {
     WriteMessage(
         fmt::format("'{}' has no end: the run was cut off, this is what it wrote\n", flags.file));
   if (!flags.svg.empty()) {
-    base::Status status = WriteSvg(flags.svg, DrawTrace(*trace, summary, flags.svg_width));
+    base::Status status = WriteOutputFile(flags.svg, DrawTrace(*trace, summary, flags.svg_width));
     if (!status.ok()) return status;
   }
   if (flags.json) {

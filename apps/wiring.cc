@@ -1,9 +1,12 @@
 #include "apps/wiring.h"
 
+#include <map>
+#include <mutex>
 #include <string>
 #include <sys/socket.h>
 #include <utility>
 
+#include "apps/emulation.h"
 #include "apps/node_line.h"
 #include "apps/node_ranks.h"
 #include "backend/cpu/cpu_backend.h"
@@ -11,6 +14,7 @@
 #include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/peer_memory.h"
+#include "backend/emulated/emulated_backend.h"
 #include "backend/reference/reference_backend.h"
 #include "comm/in_process/in_process.h"
 #include "comm/peer_copy/peer_link.h"
@@ -44,9 +48,24 @@ base::Result<std::unique_ptr<comm::Link>> CreateLink(int descriptor) {
   return DelayedLine(std::move(link));
 }
 
+// A backend for each rank of this process; like others they live as long as it does.
+base::Result<const ops::Backend*> FindEmulated(std::string_view name) {
+  static std::mutex mutex;
+  static std::map<std::string, std::unique_ptr<ops::Backend>, std::less<>> backends;
+  const std::lock_guard lock(mutex);
+  const auto found = backends.find(name);
+  if (found != backends.end()) return found->second.get();
+  LONGSPAN_ASSIGN_OR_RETURN(EmulatedRank rank, ReadEmulatedRank(name));
+  auto backend = backend::emulated::CreateEmulatedBackend({.layer_s = std::move(rank.layer_s),
+                                                           .head_s = std::move(rank.head_s),
+                                                           .rows_divided = rank.rows_divided});
+  return backends.emplace(name, std::move(backend)).first->second.get();
+}
+
 }  // namespace
 
 base::Result<const ops::Backend*> FindBackend(std::string_view name) {
+  if (IsEmulated(name)) return FindEmulated(name);
   if (name == "reference") return &backend::reference::ReferenceBackend();
   if (name == "cuda") return backend::cuda::CudaBackend();
   if (name == "auto" && WhyNoGpu().empty()) return backend::cuda::CudaBackend();

@@ -2,10 +2,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <map>
+#include <mutex>
+#include <string>
 #include <system_error>
+#include <thread>
 
 #include "kv/page_pool.h"
+#include "runtime/group_monitor.h"
+#include "runtime/wire.h"
 
 namespace longspan::runtime {
 namespace {
@@ -67,45 +74,81 @@ base::Result<int64_t> ChoosePages(const CapacityOptions& options,
   return pages;
 }
 
-StageGroup::StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks) : ranks_(std::move(ranks)) {}
+namespace {
 
-StageGroup::~StageGroup() {
+// Owns the ranks. A thread for each reads what it says.
+class RankGroup : public StageGroup {
+ public:
+  RankGroup(std::vector<std::unique_ptr<RankHandle>> ranks, const RankConfig& config);
+  ~RankGroup() override;
+  RankGroup(const RankGroup&) = delete;
+  RankGroup& operator=(const RankGroup&) = delete;
+
+  base::Status BringUpRanks(const std::vector<RankConfig>& configs, const CapacityOptions& capacity,
+                            const Progress& progress);
+  // Serialised once, and written once for every node.
+  base::Status Submit(const plan::StepPlan& plan) override;
+  base::Result<plan::StepResult> Next() override;
+
+ private:
+  struct Event {
+    size_t rank = 0;
+    base::Result<Frame> frame;
+  };
+
+  std::string NameOf(size_t rank) const { return spec::RankName(mesh_, static_cast<int>(rank)); }
+  base::Status StartThreads(const RankConfig& config);
+  void ReadLoop(size_t rank);
+  void PushEvent(size_t rank, base::Result<Frame> frame);
+  Event NextEvent();
+  // The frame of the next event, if it is of a kind that is due; a failure otherwise.
+  base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
+  base::Result<std::pair<size_t, Frame>> TakeFrame(std::initializer_list<FrameKind> due);
+  base::Status RankFailure(std::optional<size_t> rank, const base::Status& channel_status);
+  base::Status CollectReady(const Progress& progress);
+  base::Status CollectAllocated();
+
+  std::vector<std::unique_ptr<RankHandle>> ranks_;
+  std::mutex mutex_;
+  std::condition_variable arrived_;
+  std::deque<Event> events_;
+  std::vector<std::thread> readers_;
+  std::unique_ptr<GroupMonitor> monitor_;
+  bool failed_ = false;
+};
+
+RankGroup::RankGroup(std::vector<std::unique_ptr<RankHandle>> ranks, const RankConfig& config)
+    : StageGroup(config.mesh, config.loops()), ranks_(std::move(ranks)) {}
+
+RankGroup::~RankGroup() {
   for (const auto& rank : ranks_) failed_ ? rank->Kill() : rank->RequestEnd();
   for (std::thread& reader : readers_) reader.join();
   monitor_.reset();
 }
 
-base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
-    std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
-    const CapacityOptions& capacity, const Progress& progress) {
-  LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size() &&
-                     configs.size() == static_cast<size_t>(configs[0].mesh.ranks()),
-                 "{} ranks, {} configurations", ranks.size(), configs.size());
-  std::unique_ptr<StageGroup> group(new StageGroup(std::move(ranks)));
-  group->mesh_ = configs[0].mesh;
-  LONGSPAN_RETURN_IF_ERROR(group->StartThreads(configs[0]));
+base::Status RankGroup::BringUpRanks(const std::vector<RankConfig>& configs,
+                                     const CapacityOptions& capacity, const Progress& progress) {
+  LONGSPAN_RETURN_IF_ERROR(StartThreads(configs[0]));
   for (size_t rank = 0; rank < configs.size(); ++rank) {
-    if (!group->ranks_[rank]->channel().Send(EncodeConfigure(configs[rank])).ok()) {
+    if (!ranks_[rank]->channel().Send(EncodeConfigure(configs[rank])).ok()) {
       // A rank that died at once is told with its reason by the next event.
       break;
     }
   }
-  group->loops_ = configs[0].loops();
-  group->info_.page_size = configs[0].page_size;
-  LONGSPAN_RETURN_IF_ERROR(group->CollectReady(progress));
+  info_.page_size = configs[0].page_size;
+  LONGSPAN_RETURN_IF_ERROR(CollectReady(progress));
   for (size_t rank = 0; rank < configs.size(); ++rank) {
-    group->info_.ranks[rank].node = configs[rank].node;
-    group->info_.ranks[rank].device = configs[rank].device;
+    info_.ranks[rank].node = configs[rank].node;
+    info_.ranks[rank].device = configs[rank].device;
   }
-  LONGSPAN_ASSIGN_OR_RETURN(group->info_.pages,
-                            ChoosePages(capacity, group->info_.ranks, group->info_.page_size));
-  for (const auto& rank : group->ranks_)
-    if (!rank->channel().Send(EncodeAllocate(group->info_.pages)).ok()) break;
-  LONGSPAN_RETURN_IF_ERROR(group->CollectAllocated());
-  return group;
+  LONGSPAN_ASSIGN_OR_RETURN(info_.pages, ChoosePages(capacity, info_.ranks, info_.page_size));
+  for (const auto& rank : ranks_)
+    if (!rank->channel().Send(EncodeAllocate(info_.pages)).ok()) break;
+  LONGSPAN_RETURN_IF_ERROR(CollectAllocated());
+  return base::OkStatus();
 }
 
-base::Status StageGroup::StartThreads(const RankConfig& config) {
+base::Status RankGroup::StartThreads(const RankConfig& config) {
   std::vector<comm::Channel*> channels;
   for (const auto& rank : ranks_) channels.push_back(&rank->channel());
   try {
@@ -121,7 +164,7 @@ base::Status StageGroup::StartThreads(const RankConfig& config) {
   return base::OkStatus();
 }
 
-base::Status StageGroup::CollectReady(const Progress& progress) {
+base::Status RankGroup::CollectReady(const Progress& progress) {
   std::vector<double> shares(ranks_.size(), 0.0);
   info_.ranks.resize(ranks_.size());
   for (size_t ready = 0; ready < ranks_.size();) {
@@ -143,7 +186,7 @@ base::Status StageGroup::CollectReady(const Progress& progress) {
   return base::OkStatus();
 }
 
-base::Status StageGroup::CollectAllocated() {
+base::Status RankGroup::CollectAllocated() {
   for (size_t i = 0; i < ranks_.size(); ++i) {
     const auto frame = NextFrame({FrameKind::kAllocated});
     if (!frame.ok()) return frame.status();
@@ -151,7 +194,7 @@ base::Status StageGroup::CollectAllocated() {
   return base::OkStatus();
 }
 
-base::Status StageGroup::Submit(const plan::StepPlan& plan) {
+base::Status RankGroup::Submit(const plan::StepPlan& plan) {
   const Frame frame = EncodePlan(plan);
   monitor_->OnSubmit();
   for (const auto& rank : ranks_) {
@@ -162,14 +205,14 @@ base::Status StageGroup::Submit(const plan::StepPlan& plan) {
   return base::OkStatus();
 }
 
-base::Result<plan::StepResult> StageGroup::Next() {
+base::Result<plan::StepResult> RankGroup::Next() {
   LONGSPAN_ASSIGN_OR_RETURN(const auto frame, NextFrame({FrameKind::kResult}));
   LONGSPAN_ASSIGN_OR_RETURN(auto result, DecodeResult(frame.second));
   LONGSPAN_RETURN_IF_ERROR(result.status);
   return result;
 }
 
-void StageGroup::ReadLoop(size_t rank) {
+void RankGroup::ReadLoop(size_t rank) {
   while (true) {
     base::Result<Frame> frame = ranks_[rank]->channel().Receive();
     if (!frame.ok()) {
@@ -188,7 +231,7 @@ void StageGroup::ReadLoop(size_t rank) {
   }
 }
 
-void StageGroup::PushEvent(size_t rank, base::Result<Frame> frame) {
+void RankGroup::PushEvent(size_t rank, base::Result<Frame> frame) {
   {
     const std::lock_guard lock(mutex_);
     events_.push_back({rank, std::move(frame)});
@@ -196,7 +239,7 @@ void StageGroup::PushEvent(size_t rank, base::Result<Frame> frame) {
   arrived_.notify_one();
 }
 
-StageGroup::Event StageGroup::NextEvent() {
+RankGroup::Event RankGroup::NextEvent() {
   std::unique_lock lock(mutex_);
   arrived_.wait(lock, [this] { return !events_.empty(); });
   Event event = std::move(events_.front());
@@ -204,13 +247,13 @@ StageGroup::Event StageGroup::NextEvent() {
   return event;
 }
 
-base::Result<std::pair<size_t, Frame>> StageGroup::NextFrame(std::initializer_list<FrameKind> due) {
+base::Result<std::pair<size_t, Frame>> RankGroup::NextFrame(std::initializer_list<FrameKind> due) {
   auto frame = TakeFrame(due);
   if (!frame.ok()) failed_ = true;
   return frame;
 }
 
-base::Result<std::pair<size_t, Frame>> StageGroup::TakeFrame(std::initializer_list<FrameKind> due) {
+base::Result<std::pair<size_t, Frame>> RankGroup::TakeFrame(std::initializer_list<FrameKind> due) {
   Event event = NextEvent();
   if (!event.frame.ok()) return RankFailure(event.rank, event.frame.status());
   LONGSPAN_ASSIGN_OR_RETURN(const FrameKind kind, KindOf(*event.frame));
@@ -221,8 +264,8 @@ base::Result<std::pair<size_t, Frame>> StageGroup::TakeFrame(std::initializer_li
   return std::pair(event.rank, std::move(*event.frame));
 }
 
-base::Status StageGroup::RankFailure(std::optional<size_t> rank,
-                                     const base::Status& channel_status) {
+base::Status RankGroup::RankFailure(std::optional<size_t> rank,
+                                    const base::Status& channel_status) {
   failed_ = true;
   // The monitor has said all.
   if (channel_status.code() == base::StatusCode::kDeadlineExceeded) return channel_status;
@@ -257,6 +300,19 @@ base::Status StageGroup::RankFailure(std::optional<size_t> rank,
   return channel_status.WithContext(ended.empty()
                                         ? "a plan cannot be given to the stages"
                                         : fmt::format("{} is gone", NameOf(ended.front())));
+}
+
+}  // namespace
+
+base::Result<std::unique_ptr<StageGroup>> StageGroup::BringUp(
+    std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
+    const CapacityOptions& capacity, const Progress& progress) {
+  LONGSPAN_CHECK(!ranks.empty() && ranks.size() == configs.size() &&
+                     configs.size() == static_cast<size_t>(configs[0].mesh.ranks()),
+                 "{} ranks, {} configurations", ranks.size(), configs.size());
+  auto group = std::make_unique<RankGroup>(std::move(ranks), configs[0]);
+  LONGSPAN_RETURN_IF_ERROR(group->BringUpRanks(configs, capacity, progress));
+  return std::unique_ptr<StageGroup>(std::move(group));
 }
 
 }  // namespace longspan::runtime

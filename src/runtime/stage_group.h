@@ -1,24 +1,17 @@
 // All ranks of a pipeline, as the engine sees them: plans go in, results come out.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
-#include "runtime/group_monitor.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_handle.h"
-#include "runtime/wire.h"
 
 namespace longspan::runtime {
 
@@ -45,7 +38,8 @@ struct GroupInfo {
 base::Result<int64_t> ChoosePages(const CapacityOptions& options,
                                   const std::vector<RankReady>& ranks, int page_size);
 
-// Owns the ranks; destroying it ends them. Submit and Next belong to one thread.
+// What the leader gives plans to and has results from. Destroying it ends the ranks. All members
+// belong to one thread.
 class StageGroup {
  public:
   // Called with the loading share of the slowest rank, in [0, 1].
@@ -56,55 +50,31 @@ class StageGroup {
   static base::Result<std::unique_ptr<StageGroup>> BringUp(
       std::vector<std::unique_ptr<RankHandle>> ranks, const std::vector<RankConfig>& configs,
       const CapacityOptions& capacity, const Progress& progress = {});
-  ~StageGroup();
+  virtual ~StageGroup() = default;
   StageGroup(const StageGroup&) = delete;
   StageGroup& operator=(const StageGroup&) = delete;
 
   const spec::Mesh& mesh() const { return mesh_; }
   int stages() const { return mesh_.pp; }
-  int ranks() const { return static_cast<int>(ranks_.size()); }
+  int ranks() const { return mesh_.ranks(); }
   // How often a plan passes through all of them.
   int loops() const { return loops_; }
   const GroupInfo& info() const { return info_; }
 
-  // Gives a plan to every rank. Serialised once, and written once for every node.
-  base::Status Submit(const plan::StepPlan& plan);
+  // Gives a plan to every rank.
+  virtual base::Status Submit(const plan::StepPlan& plan) = 0;
 
   // The next result of any rank; those of one rank come in the order of the plans. An error when a
   // rank has failed, is gone, or has given no sign of life or of progress for too long: which, and
   // why. The group is over then, and destroying it kills what is left of it.
-  base::Result<plan::StepResult> Next();
+  virtual base::Result<plan::StepResult> Next() = 0;
 
- private:
-  explicit StageGroup(std::vector<std::unique_ptr<RankHandle>> ranks);
+ protected:
+  StageGroup(const spec::Mesh& mesh, int loops) : mesh_(mesh), loops_(loops) {}
 
-  struct Event {
-    size_t rank = 0;
-    base::Result<Frame> frame;
-  };
-
-  std::string NameOf(size_t rank) const { return spec::RankName(mesh_, static_cast<int>(rank)); }
-  base::Status StartThreads(const RankConfig& config);
-  void ReadLoop(size_t rank);
-  void PushEvent(size_t rank, base::Result<Frame> frame);
-  Event NextEvent();
-  // The frame of the next event, if it is of a kind that is due; a failure otherwise.
-  base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
-  base::Result<std::pair<size_t, Frame>> TakeFrame(std::initializer_list<FrameKind> due);
-  base::Status RankFailure(std::optional<size_t> rank, const base::Status& channel_status);
-  base::Status CollectReady(const Progress& progress);
-  base::Status CollectAllocated();
-
-  std::vector<std::unique_ptr<RankHandle>> ranks_;
   spec::Mesh mesh_;
-  int loops_ = 1;
+  int loops_;
   GroupInfo info_;
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<Event> events_;
-  std::vector<std::thread> readers_;
-  std::unique_ptr<GroupMonitor> monitor_;
-  bool failed_ = false;
 };
 
 // Brings a group up for an epoch, all over again: the ranks of an earlier one have ended.

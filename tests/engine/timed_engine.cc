@@ -40,6 +40,24 @@ class ModelFolder {
   std::filesystem::path path_;
 };
 
+// Writes down what the ranks of another group get.
+class RecordingGroup : public runtime::StageGroup {
+ public:
+  RecordingGroup(std::unique_ptr<runtime::StageGroup> ranks, std::string& plans)
+      : StageGroup(ranks->mesh(), ranks->loops()), ranks_(std::move(ranks)), plans_(plans) {
+    info_ = ranks_->info();
+  }
+  base::Status Submit(const plan::StepPlan& plan) override {
+    plans_ += plan::ToText(plan);
+    return ranks_->Submit(plan);
+  }
+  base::Result<plan::StepResult> Next() override { return ranks_->Next(); }
+
+ private:
+  std::unique_ptr<runtime::StageGroup> ranks_;
+  std::string& plans_;
+};
+
 }  // namespace
 
 std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
@@ -68,10 +86,13 @@ std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
   auto group = runtime::StageGroup::BringUp(std::move(*ranks), configs,
                                             {.max_total_tokens = layout.max_total_tokens});
   LONGSPAN_CHECK(group.ok(), "{}", group.status().message());
+  std::unique_ptr<runtime::StageGroup> ranks_of = std::move(*group);
+  if (layout.plans != nullptr)
+    ranks_of = std::make_unique<RecordingGroup>(std::move(ranks_of), *layout.plans);
   return std::make_unique<engine::Engine>(
-      std::move(*group), engine::EngineOptions{.scheduler = layout.scheduler,
-                                               .vocab_size = kTimedVocab,
-                                               .context_length = layout.max_context});
+      std::move(ranks_of), engine::EngineOptions{.scheduler = layout.scheduler,
+                                                 .vocab_size = kTimedVocab,
+                                                 .context_length = layout.max_context});
 }
 
 }  // namespace longspan::testing

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "engine/engine.h"
 #include "tests/support/timed_backend.h"
@@ -17,6 +18,8 @@ struct TimedLayout {
   engine::SchedulerOptions scheduler;
   int64_t max_context = 1 << 20;
   int64_t max_total_tokens = 1 << 21;
+  // Where the text of every plan goes that the ranks get; outlives the engine.
+  std::string* plans = nullptr;
 };
 
 // Ids of prompts are below this.

@@ -1,170 +1,17 @@
 #include "tests/support/timed_backend.h"
 
-#include <algorithm>
-#include <chrono>
-#include <numeric>
-#include <sys/prctl.h>
-
-#include "tensor/host_memory.h"
+#include "backend/emulated/emulated_backend.h"
 
 namespace longspan::support {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-using tensor::ExecutionContext;
-
-// The next step follows the last one if it begins within this time of its end.
-constexpr std::chrono::milliseconds kFollowsWithin(1);
-
-class TimedQueue : public tensor::Queue {
- public:
-  TimedQueue(const TimedCost& cost, int32_t token) : cost_(cost), token_(token) {}
-
-  int32_t token() const { return token_; }
-
-  void AddLayer(const ops::StepTables& tables) {
-    if (!queued_) {
-      const Clock::time_point now = Clock::now();
-      done_at_ = now - woke_at_ < kFollowsWithin ? now - late_ : now;
-      queued_ = true;
-    }
-    double seconds = cost_.per_call;
-    const auto* begin = tables.slice_row_begin.data<int32_t>();
-    const auto* positions = tables.positions.data<int32_t>();
-    for (int64_t slice = 0; slice < tables.slices; ++slice)
-      seconds += cost_.Layer(positions[begin[slice] - begin[0]], begin[slice + 1] - begin[slice]) -
-                 cost_.per_call;
-    done_at_ += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  }
-
-  base::Status Synchronize() override {
-    if (!queued_) return base::OkStatus();
-    // The kernel may else round a thread's wake-up by 50 microseconds.
-    prctl(PR_SET_TIMERSLACK, 1UL);
-    timespec until;
-    const auto since_boot =
-        std::chrono::duration_cast<std::chrono::nanoseconds>(done_at_.time_since_epoch()).count();
-    until.tv_sec = since_boot / 1'000'000'000;
-    until.tv_nsec = since_boot % 1'000'000'000;
-    while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, nullptr) != 0) {
-    }
-    woke_at_ = Clock::now();
-    late_ = woke_at_ - done_at_;
-    queued_ = false;
-    return base::OkStatus();
-  }
-
- private:
-  TimedCost cost_;
-  int32_t token_;
-  bool queued_ = false;
-  Clock::time_point done_at_;
-  Clock::time_point woke_at_;
-  Clock::duration late_{};
-};
-
-template <typename Args>
-void Nothing(ExecutionContext&, const Args&) {}
-
-template <typename Args>
-void Attend(ExecutionContext& context, const Args& args) {
-  static_cast<TimedQueue&>(context.queue).AddLayer(args.tables);
-}
-
-void Sample(ExecutionContext& context, const ops::SampleArgs& args) {
-  std::fill_n(args.tokens.data<int32_t>(), args.tokens.size(0),
-              static_cast<TimedQueue&>(context.queue).token());
-  std::fill_n(args.logprobs.data<float>(), args.logprobs.size(0), 0.0f);
-}
-
-void TokenLogprob(ExecutionContext&, const ops::TokenLogprobArgs& args) {
-  std::fill_n(args.logprobs.data<float>(), args.logprobs.size(0), 0.0f);
-}
-
-void TopLogprobs(ExecutionContext&, const ops::TopLogprobsArgs& args) {
-  for (int64_t row = 0; row < args.tokens.size(0); ++row) {
-    std::iota(args.tokens.row<int32_t>(row), args.tokens.row<int32_t>(row) + args.tokens.size(1),
-              0);
-    std::fill_n(args.logprobs.row<float>(row), args.logprobs.size(1), 0.0f);
-  }
-}
-
-constexpr ops::OpTable kOps = {
-    .embedding = Nothing,
-    .gather_rows = Nothing,
-    .rms_norm = Nothing,
-    .layer_norm = Nothing,
-    .add = Nothing,
-    .linear = Nothing,
-    .head_linear = Nothing,
-    .rope_table = Nothing,
-    .rope = Nothing,
-    .cache_write = Nothing,
-    .attention = Attend,
-    .latent_attention = Attend,
-    .expanded_latent_attention = Attend,
-    .index_select = Nothing,
-    .silu_mul = Nothing,
-    .router = Nothing,
-    .expert_order = Nothing,
-    .grouped_linear = Nothing,
-    .expert_combine = Nothing,
-    .sample = Sample,
-    .token_logprob = TokenLogprob,
-    .top_logprobs = TopLogprobs,
-};
-
-// A weight that is not there.
-class NoWeight : public ops::PackedWeight {
- public:
-  using PackedWeight::PackedWeight;
-  int64_t bytes() const override { return 0; }
-};
-
-class Timed : public ops::Backend {
- public:
-  Timed(const TimedCost& cost, int32_t token) : cost_(cost), token_(token) {}
-
-  std::string_view name() const override { return "timed"; }
-  const ops::OpTable& ops() const override { return kOps; }
-  base::Status CheckTypes(tensor::DType, tensor::DType) const override { return base::OkStatus(); }
-  base::Result<std::unique_ptr<tensor::Queue>> CreateQueue(
-      const ops::QueueOptions&) const override {
-    return std::unique_ptr<tensor::Queue>(std::make_unique<TimedQueue>(cost_, token_));
-  }
-  base::Result<tensor::Buffer> Allocate(int64_t bytes) const override {
-    return tensor::AllocateHost(bytes);
-  }
-  int64_t AvailableBytes() const override { return tensor::AvailableHostBytes(); }
-  int64_t WorkspaceBytes(const tensor::Queue&, const ops::WorkspaceShape&) const override {
-    return 0;
-  }
-  base::Result<std::unique_ptr<ops::PackedWeight>> Pack(
-      const ops::PackRequest& request) const override {
-    int64_t rows = 0;
-    for (const tensor::ConstView& part : request.parts) rows += part.size(0);
-    return std::unique_ptr<ops::PackedWeight>(
-        std::make_unique<NoWeight>(rows, request.parts[0].size(1)));
-  }
-  base::Status Upload(tensor::Queue&, std::span<const std::byte> host,
-                      tensor::View device) const override {
-    return tensor::CopyIn(host, device);
-  }
-  base::Status Download(tensor::Queue& queue, tensor::ConstView device,
-                        std::span<std::byte> host) const override {
-    LONGSPAN_RETURN_IF_ERROR(queue.Synchronize());
-    return tensor::CopyOut(device, host);
-  }
-
- private:
-  TimedCost cost_;
-  int32_t token_;
-};
-
-}  // namespace
 
 std::unique_ptr<ops::Backend> CreateTimedBackend(const TimedCost& cost, int32_t token) {
-  return std::make_unique<Timed>(cost, token);
+  const auto layer_s = [cost](int, std::span<const plan::RowRange> slices) {
+    double seconds = cost.per_call;
+    for (const plan::RowRange& slice : slices)
+      seconds += cost.Layer(slice.begin, slice.end - slice.begin) - cost.per_call;
+    return seconds;
+  };
+  return backend::emulated::CreateEmulatedBackend({.layer_s = layer_s}, token);
 }
 
 }  // namespace longspan::support

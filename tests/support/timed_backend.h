@@ -22,15 +22,7 @@ struct TimedCost {
   }
 };
 
-// Every op is there and, but for attention (grouped and latent), none costs time or writes
-// anything: activations stay what the memory holds. Sampling draws `token` for every row, with a
-// log-probability of 0.
-//
-// A queue works like a device's: attention adds to what is queued, Synchronize and Download sleep
-// until the instant at which all of it is done. That instant is absolute, so a step's layers sum
-// exactly; a thread that woke up late from one step gets the delay back where the next one follows
-// within a millisecond, so that a chain of steps sums exactly too. Time that the caller spends
-// between steps counts. The threads of a queue are not started, and its cores are not pinned.
+// An emulated backend (backend/emulated/) whose layers cost this. Sampling draws `token`.
 std::unique_ptr<ops::Backend> CreateTimedBackend(const TimedCost& cost, int32_t token = 7);
 
 }  // namespace longspan::support

@@ -1,0 +1,67 @@
+#include "sim/layout_search.h"
+
+#include <gmock/gmock.h>
+
+#include "sim/hardware_file.h"
+#include "tests/support/published_models.h"
+
+namespace longspan::sim {
+namespace {
+
+using testing::HasSubstr;
+
+SearchRequest Request(const spec::ModelSpec& model, int gpus, const std::string& hardware) {
+  SearchRequest request;
+  request.model = model;
+  request.hardware =
+      *LoadHardware(std::string(LONGSPAN_SOURCE_DIR) + "/hardware/" + hardware + ".json", {});
+  request.gpus = gpus;
+  request.fp8_weights = true;
+  request.weight_block = 128;
+  return request;
+}
+
+TEST(LayoutSearchTest, EveryLayoutFitsAndTheBestIsFirst) {
+  const SearchRequest request = Request(support::Qwen3With235B(), 16, "h20");
+  const auto found = SearchLayouts(request);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  double before = 0;
+  for (const Layout& layout : found->layouts) {
+    EXPECT_EQ(layout.mesh.ranks(), 16);
+    EXPECT_LE(layout.mesh.stage_ranks(), 8);
+    EXPECT_EQ(static_cast<int>(layout.stages.size()), layout.mesh.pp * layout.loops);
+    EXPECT_EQ(layout.stages.back().end, 94);
+    EXPECT_GE(layout.kv_tokens, request.prompt_tokens);
+    EXPECT_LT(layout.memory.weight_bytes, request.hardware.memory_bytes);
+    EXPECT_EQ(layout.chunk_ends.back(), request.prompt_tokens);
+    EXPECT_GE(layout.ttft_s, before);
+    EXPECT_GT(layout.ttft_s, layout.parts.total());
+    before = layout.ttft_s;
+  }
+}
+
+TEST(LayoutSearchTest, WhatCutsBlocksIsRefusedUnlessToldOtherwise) {
+  SearchRequest request = Request(support::Qwen3With235B(), 8, "h20");
+  const auto eight = BestOf(request, {.tp = 8}, 1, 2);
+  EXPECT_THAT(eight.status().message(), HasSubstr("mlp.experts.*.gate_proj.weight"));
+  request.ignore_blocks = true;
+  EXPECT_TRUE(BestOf(request, {.tp = 8}, 1, 2).ok());
+}
+
+TEST(LayoutSearchTest, AModelThatFitsNowhereIsRefusedWithTheSizes) {
+  const auto found = SearchLayouts(Request(support::DeepseekV31(), 2, "h20"));
+  EXPECT_EQ(found.status().code(), base::StatusCode::kNotFound);
+  EXPECT_THAT(found.status().message(), HasSubstr("do not fit a GPU of 96 GB"));
+}
+
+TEST(LayoutSearchTest, SparseAttentionWantsContextParallelRanks) {
+  const auto found = SearchLayouts(Request(support::DeepseekV32(), 8, "h200"));
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  const auto with_tp = BestOf(Request(support::DeepseekV32(), 8, "h200"), {.tp = 8}, 1, 2);
+  ASSERT_TRUE(with_tp.ok());
+  EXPECT_GT(found->layouts.front().mesh.cp, 1);
+  EXPECT_LT(found->layouts.front().ttft_s, 0.8 * with_tp->ttft_s);
+}
+
+}  // namespace
+}  // namespace longspan::sim
