@@ -77,14 +77,33 @@ plan::PipelineShape ShapeOf(const EngineFlags& flags) {
 }
 
 // What a stage's ranks divide among themselves.
-base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
-                           const ops::Backend& backend) {
+base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model) {
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(model, mesh.tp));
-  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh));
-  if (mesh.stage_ranks() > 1 && !backend.is_on_host())
-    return base::Unimplemented(
-        "--cp-size {} and --tp-size {} are not built for GPUs yet: use --pp-size, or --backend cpu",
-        mesh.cp, mesh.tp);
+  return plan::CheckExpertShares(model, mesh);
+}
+
+// Of the rank at this place among those of its node.
+int GpuOf(const EngineFlags& flags, int place) {
+  return flags.base_gpu_id + flags.gpu_id_step * place;
+}
+
+// The ranks of a stage read each other's memory.
+base::Status CheckGpusReachEachOther(const EngineFlags& flags) {
+  const int lanes = flags.mesh.stage_ranks();
+  for (int place = 0; place < RanksHere(flags); ++place) {
+    for (int other = place / lanes * lanes; other < place; ++other) {
+      const int here = GpuOf(flags, place);
+      const int there = GpuOf(flags, other);
+      // One that is not there its rank refuses.
+      if (std::max(here, there) >= VisibleGpus()) continue;
+      if (!CanCopyBetweenGpus(here, there))
+        return base::InvalidArgument(
+            "GPU {} cannot reach the memory of GPU {}, and the ranks of a stage must: choose "
+            "others with --base-gpu-id and --gpu-id-step, or use --pp-size in the place of "
+            "--cp-size and --tp-size",
+            here, there);
+    }
+  }
   return base::OkStatus();
 }
 
@@ -110,10 +129,11 @@ plan::KvPlacement ParseKvPlacement(const EngineFlags& flags) {
 
 // Between neighbours of one host, where their GPUs can.
 void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
+  const auto lanes = static_cast<size_t>(configs[0].mesh.stage_ranks());
   for (size_t rank = 0; rank < configs.size(); ++rank) {
-    if (rank + 1 == configs.size() && !is_ring) return;
+    if (rank + lanes >= configs.size() && !is_ring) return;
     runtime::RankConfig& here = configs[rank];
-    runtime::RankConfig& next = configs[(rank + 1) % configs.size()];
+    runtime::RankConfig& next = configs[(rank + lanes) % configs.size()];
     if (here.node != next.node || !CanCopyBetweenGpus(here.device, next.device)) continue;
     here.next_by_peer_copy = true;
     next.previous_by_peer_copy = true;
@@ -140,7 +160,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .backend = setup.backend,
         .threads = setup.threads,
         .cores = {cores.begin(), cores.end()},
-        .device = setup.on_gpu ? flags.base_gpu_id + flags.gpu_id_step * place : -1,
+        .device = setup.on_gpu ? GpuOf(flags, place) : -1,
         .compute = setup.compute,
         .kv_cache = setup.kv_cache,
         .deterministic = flags.deterministic,
@@ -173,16 +193,16 @@ std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path,
 }
 
 // What every GPU's memory is used for.
-void LogMemory(const runtime::GroupInfo& info) {
+void LogMemory(const runtime::GroupInfo& info, const spec::Mesh& mesh) {
   constexpr double kGib = 1 << 30;
-  for (size_t stage = 0; stage < info.ranks.size(); ++stage) {
-    const runtime::RankReady& rank = info.ranks[stage];
+  for (size_t number = 0; number < info.ranks.size(); ++number) {
+    const runtime::RankReady& rank = info.ranks[number];
     const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / kGib; };
     const int64_t kv_bytes = rank.kv_bytes_per_page * info.pages;
     base::Log("engine").info(
-        "stage {} on GPU {}: weights {:.2f} GiB, workspace {:.2f} GiB, KV cache {:.2f} GiB ({} "
+        "{} on GPU {}: weights {:.2f} GiB, workspace {:.2f} GiB, KV cache {:.2f} GiB ({} "
         "tokens), {:.2f} GiB left",
-        stage, rank.device, gib(rank.weight_bytes), gib(rank.workspace_bytes), gib(kv_bytes),
+        spec::RankName(mesh, static_cast<int>(number)), rank.device, gib(rank.weight_bytes), gib(rank.workspace_bytes), gib(kv_bytes),
         info.capacity_tokens(), gib(rank.available_bytes - rank.workspace_bytes - kv_bytes));
   }
 }
@@ -215,7 +235,8 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   LONGSPAN_ASSIGN_OR_RETURN(setup.model, model::LoadModelSpec(setup.model_dir));
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
   setup.backend = backend->name();
-  LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model, *backend));
+  LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model));
+  if (!backend->is_on_host()) LONGSPAN_RETURN_IF_ERROR(CheckGpusReachEachOther(flags));
   if (flags.kv_placement == "sharded" && flags.mesh.cp > 1 && setup.model.indexer)
     return base::Unimplemented(
         "--kv-placement sharded is not built yet for models with an indexer: use replicated");
@@ -269,7 +290,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
   LONGSPAN_ASSIGN_OR_RETURN(auto group, bring_up({0}, capacity, loading));
   capacity.max_total_tokens = group->info().capacity_tokens();
   if (setup.on_gpu)
-    LogMemory(group->info());
+    LogMemory(group->info(), flags.mesh);
   else if (flags.backend == "auto" && HasGpuBackend())
     base::Log("engine").info("computing on the CPU: {}", WhyNoGpu());
   const auto restart = [bring_up, capacity](plan::Epoch epoch) {

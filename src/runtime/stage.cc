@@ -91,10 +91,6 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_RETURN_IF_ERROR(backend.CheckTypes(config.compute, config.kv_cache));
   if (config.loops() > 1 && (links.previous == nullptr || links.next == nullptr))
     return base::InvalidArgument("looped stages need links in a ring");
-  if (config.mesh.stage_ranks() > 1 && !backend.is_on_host())
-    return base::Unimplemented(
-        "the backend '{}' runs stages of one rank only: use --tp-size 1 and --cp-size 1",
-        backend.name());
   LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(stage->whole_model_, config.mesh));
@@ -114,6 +110,8 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                             backend.CreateQueue({.threads = config.threads,
                                                  .cores = config.cores,
                                                  .device = std::max(0, config.device)}));
+  if (!backend.is_on_host())
+    LONGSPAN_RETURN_IF_ERROR(stage->groups_.UseDevice(config, links, *stage->queue_));
   if (const auto* recording = dynamic_cast<const ops::RecordingBackend*>(&backend))
     stage->recorder_ = recording->CreateRecorder(*stage->queue_);
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
@@ -281,11 +279,13 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
         gathered, gather_tables_->Upload(*queue_, tables, config_.context_share().rank));
   }
   return model::Step{*context_, backend_.ops(), groups_,        device,
-                     cosines,   sines,          tables.extents, gathered};
+                     cosines,   sines,          tables.extents, gathered,
+                     &backend_, tables.positions};
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
   return recorder_ != nullptr && work.tables.rows == work.tables.slices &&
+         groups_.repeatable() && !work.tables.sharded &&
          std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
                       [](const plan::LogitsRow& row) { return row.return_hidden; });
 }
@@ -295,6 +295,8 @@ uint64_t Stage::RepeatKey(const PreparedStep& prepared) const {
   uint64_t key = static_cast<uint64_t>(tables.rows);
   for (const int64_t part : {tables.max_pages, int64_t{prepared.slot}, int64_t{prepared.loop}})
     key = base::MixBits(key) + static_cast<uint64_t>(part);
+  for (const int64_t count : tables.gathered_counts)
+    key = base::MixBits(key) + static_cast<uint64_t>(count);
   return base::MixBits(key);
 }
 
@@ -343,7 +345,7 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
       model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
   };
   if (IsRepeatable(work))
-    recorder_->Run(RepeatKey(prepared), forward);
+    Repeat(RepeatKey(prepared), forward, work);
   else
     forward();
   LONGSPAN_RETURN_IF_ERROR(status);
@@ -353,6 +355,16 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
     LONGSPAN_RETURN_IF_ERROR(
         residual_slots_->Fetch(*links_.next, *queue_, prepared.slot, work.tables.rows));
   return queue_->Synchronize();
+}
+
+void Stage::Repeat(uint64_t key, const std::function<void()>& forward, PlanWork& work) {
+  work.result.timing.exchanged += groups_.TakeReceived();
+  recorder_->Run(key, forward);
+  // What is repeated posts nothing, and receives what it received before.
+  const plan::AxisBytes posted = groups_.TakeReceived();
+  plan::AxisBytes& known = repeated_bytes_[key];
+  if (posted != plan::AxisBytes()) known = posted;
+  work.result.timing.exchanged += known;
 }
 
 base::Status Stage::CollectHidden(PlanWork& work, int depth, const tensor::ConstView& residual) {

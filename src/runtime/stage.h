@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -106,6 +107,8 @@ class Stage {
                            const tensor::View& residual);
   base::Status RunLayers(const model::Step& step, const PreparedStep& prepared,
                          const tensor::View& residual);
+  // Runs `forward`, or what it queued before.
+  void Repeat(uint64_t key, const std::function<void()>& forward, PlanWork& work);
   comm::Transfer SendOn(const PreparedStep& prepared);
   // Of the rows that this rank has, if no other one does.
   base::Status CollectHidden(PlanWork& work, int depth, const tensor::ConstView& residual);
@@ -123,6 +126,7 @@ class Stage {
 
   std::unique_ptr<tensor::Queue> queue_;
   std::unique_ptr<ops::StepRecorder> recorder_;  // null where the backend has none
+  std::unordered_map<uint64_t, plan::AxisBytes> repeated_bytes_;  // of a step with that key
   std::unique_ptr<model::StageModel> model_;
   tensor::Workspace workspace_;
   std::unique_ptr<ResidualSlots> residual_slots_;

@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_device.h"
 
+#include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <string>
 
@@ -18,6 +19,9 @@ std::string VersionText(int version) {
 }  // namespace
 
 base::Status FindDevice() {
+  // Before anything else: streams that share one of the device's few queues wait for each other,
+  // also where one waits for another rank of this process.
+  (void)::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int driver = 0;
   int runtime = 0;
   (void)cudaDriverGetVersion(&driver);
