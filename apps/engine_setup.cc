@@ -202,8 +202,9 @@ void LogMemory(const runtime::GroupInfo& info, const spec::Mesh& mesh) {
     base::Log("engine").info(
         "{} on GPU {}: weights {:.2f} GiB, workspace {:.2f} GiB, KV cache {:.2f} GiB ({} "
         "tokens), {:.2f} GiB left",
-        spec::RankName(mesh, static_cast<int>(number)), rank.device, gib(rank.weight_bytes), gib(rank.workspace_bytes), gib(kv_bytes),
-        info.capacity_tokens(), gib(rank.available_bytes - rank.workspace_bytes - kv_bytes));
+        spec::RankName(mesh, static_cast<int>(number)), rank.device, gib(rank.weight_bytes),
+        gib(rank.workspace_bytes), gib(kv_bytes), info.capacity_tokens(),
+        gib(rank.available_bytes - rank.workspace_bytes - kv_bytes));
   }
 }
 

@@ -76,9 +76,8 @@ ExpertExchange::Records ExpertExchange::TakeRecords(int64_t count) {
 void ExpertExchange::ReadChoices(const ExpertChoices& choices) {
   experts_.assign(static_cast<size_t>(std::ssize(own_) * shape_.choices), 0);
   if (own_.empty()) return;
-  const base::Status status =
-      step_.backend->Download(step_.context.queue, choices.experts,
-                              std::as_writable_bytes(std::span(experts_)));
+  const base::Status status = step_.backend->Download(step_.context.queue, choices.experts,
+                                                      std::as_writable_bytes(std::span(experts_)));
   // The step has failed, and says so in the end.
   if (!status.ok()) std::fill(experts_.begin(), experts_.end(), 0);
 }
@@ -232,11 +231,9 @@ void ExpertExchange::AddUp(const tensor::View& out) {
   const tensor::View sorted_places = table_of(ToDevice(places));
   const tensor::View ones = table_of(ToDevice(std::vector<float>(places.size(), 1.0F)));
   (void)step_.ranks.AwaitExperts();
-  ops::Dispatch(step_.context, step_.ops.expert_combine,
-                {.x = all_results_,
-                 .sorted_places = sorted_places,
-                 .expert_weights = ones,
-                 .out = out});
+  ops::Dispatch(
+      step_.context, step_.ops.expert_combine,
+      {.x = all_results_, .sorted_places = sorted_places, .expert_weights = ones, .out = out});
 }
 
 int64_t ExpertExchange::ScratchBytes(const Shape& shape, int64_t rows, DType compute) {

@@ -20,9 +20,10 @@ class StageRanks {
   // x, dense, becomes the sum of the tensor-parallel ranks' x, the same bits at all of them.
   virtual void SumOverTensorRanks(const tensor::View& x) = 0;
 
-  // Memory is the step's, on its device. Sends outgoing[r] to the r-th of the ranks that divide the experts (spec::ExpertLanes), and
-  // receives incoming[r] from it, while the caller does other work; the memory stays the exchange's
-  // until AwaitExperts. The two ranks' sizes agree. One exchange at a time.
+  // Memory is the step's, on its device. Sends outgoing[r] to the r-th of the ranks that divide the
+  // experts (spec::ExpertLanes), and receives incoming[r] from it, while the caller does other
+  // work; the memory stays the exchange's until AwaitExperts. The two ranks' sizes agree. One
+  // exchange at a time.
   virtual void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
                                    std::span<const std::span<std::byte>> incoming) = 0;
   // The same with a few bytes, in memory of the host wherever the step's is.

@@ -25,7 +25,8 @@ struct Block {
   int64_t count;
 
   int64_t words() const { return rows * (2 * count + 1); }
-  View Part(const View& block, int64_t begin, DType type, std::initializer_list<int64_t> sizes) const {
+  View Part(const View& block, int64_t begin, DType type,
+            std::initializer_list<int64_t> sizes) const {
     return {static_cast<int32_t*>(block.raw()) + begin, type, sizes};
   }
   View Tokens(const View& block) const { return Part(block, 0, DType::kI32, {rows, count}); }
@@ -116,8 +117,7 @@ base::Result<BestTokens> DividedHead::Best(const model::Step& step, const tensor
       const auto* values = shape.Logits(block).row<float>(row);
       std::vector<Candidate> candidates;
       for (int64_t i = 0; i < count; ++i)
-        candidates.push_back(
-            {static_cast<int32_t>(rank * share_size()) + tokens[i], values[i]});
+        candidates.push_back({static_cast<int32_t>(rank * share_size()) + tokens[i], values[i]});
       std::sort(candidates.begin(), candidates.end(),
                 [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
       for (const Candidate& candidate : candidates) {

@@ -13,6 +13,7 @@ namespace {
 constexpr uint64_t kTensorTag = 1;
 constexpr uint64_t kContextTag = 2;
 constexpr uint64_t kExpertTag = 3;
+constexpr uint64_t kExpertHostTag = 4;
 // Those of groups on devices are so much higher.
 constexpr uint64_t kDeviceTags = 8;
 
@@ -43,6 +44,19 @@ std::unique_ptr<comm::RankGroup> GroupOf(const std::vector<int>& lanes, const Ra
   return comm::CreateLinkGroup(std::move(peers.links), peers.rank, tag);
 }
 
+// The same in the memory of the queue's device, of several lanes.
+base::Result<std::unique_ptr<comm::RankGroup>> DeviceGroupOf(const std::vector<int>& lanes,
+                                                             const RankConfig& config,
+                                                             const RankLinks& links,
+                                                             tensor::Queue& queue, uint64_t tag) {
+  if (links.make_device_group == nullptr)
+    return base::Unimplemented(
+        "the backend '{}' runs stages of one rank only: use --tp-size 1 and --cp-size 1",
+        config.backend);
+  Peers peers(lanes, config, links);
+  return links.make_device_group(queue, std::move(peers.links), peers.rank, tag + kDeviceTags);
+}
+
 // Blocks of so many elements that make up x, dense.
 std::vector<std::span<std::byte>> Blocks(const tensor::View& x, std::span<const int64_t> counts) {
   std::vector<std::span<std::byte>> blocks;
@@ -67,25 +81,22 @@ RankGroups::RankGroups(const RankConfig& config, const RankLinks& links)
 
 base::Status RankGroups::UseDevice(const RankConfig& config, const RankLinks& links,
                                    tensor::Queue& queue) {
+  const std::vector<int> expert_lanes = spec::ExpertLanes(config.mesh, config.rank);
+  expert_host_group_ = GroupOf(expert_lanes, config, links, kExpertHostTag);
   const auto replace = [&](std::unique_ptr<comm::RankGroup>& group, const std::vector<int>& lanes,
-                           uint64_t tag) -> base::Status {
+                           uint64_t tag) {
     if (group == nullptr) return base::OkStatus();
-    if (links.make_device_group == nullptr)
-      return base::Unimplemented(
-          "the backend '{}' runs stages of one rank only: use --tp-size 1 and --cp-size 1",
-          config.backend);
-    Peers peers(lanes, config, links);
-    LONGSPAN_ASSIGN_OR_RETURN(group, links.make_device_group(queue, std::move(peers.links),
-                                                             peers.rank, tag + kDeviceTags));
+    auto on_device = DeviceGroupOf(lanes, config, links, queue, tag);
+    if (!on_device.ok()) return on_device.status();
+    group = std::move(*on_device);
     return base::OkStatus();
   };
-  LONGSPAN_RETURN_IF_ERROR(
-      replace(tensor_group_, spec::TensorLanes(config.mesh, config.rank), kTensorTag));
-  LONGSPAN_RETURN_IF_ERROR(
-      replace(context_group_, spec::ContextLanes(config.mesh, config.rank), kContextTag));
-  const std::vector<int> expert_lanes = spec::ExpertLanes(config.mesh, config.rank);
-  expert_host_group_ = GroupOf(expert_lanes, config, links, kExpertTag + 1);
-  return replace(expert_group_, expert_lanes, kExpertTag);
+  base::Status status =
+      replace(tensor_group_, spec::TensorLanes(config.mesh, config.rank), kTensorTag);
+  if (status.ok())
+    status = replace(context_group_, spec::ContextLanes(config.mesh, config.rank), kContextTag);
+  if (status.ok()) status = replace(expert_group_, expert_lanes, kExpertTag);
+  return status;
 }
 
 bool RankGroups::repeatable() const {
@@ -157,8 +168,7 @@ plan::AxisBytes RankGroups::TakeReceived() {
   };
   const plan::AxisBytes all = {.tensor = bytes_of(tensor_group_),
                                .context = bytes_of(context_group_),
-                               .expert =
-                                   bytes_of(expert_group_) + bytes_of(expert_host_group_)};
+                               .expert = bytes_of(expert_group_) + bytes_of(expert_host_group_)};
   return all - std::exchange(told_, all);
 }
 

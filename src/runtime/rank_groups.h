@@ -67,8 +67,8 @@ class RankGroups : public model::StageRanks {
   std::unique_ptr<comm::RankGroup> context_group_;
   std::unique_ptr<comm::RankGroup> expert_group_;
   std::unique_ptr<comm::RankGroup> expert_host_group_;  // null where expert_group_ is one
-  std::vector<comm::Collective> gathers_;  // under way
-  comm::Collective expert_exchange_;       // under way
+  std::vector<comm::Collective> gathers_;               // under way
+  comm::Collective expert_exchange_;                    // under way
   base::Status status_;
   int64_t waited_ = 0;
   plan::AxisBytes told_;  // by TakeReceived

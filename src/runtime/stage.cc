@@ -278,14 +278,13 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
     LONGSPAN_ASSIGN_OR_RETURN(
         gathered, gather_tables_->Upload(*queue_, tables, config_.context_share().rank));
   }
-  return model::Step{*context_, backend_.ops(), groups_,        device,
-                     cosines,   sines,          tables.extents, gathered,
-                     &backend_, tables.positions};
+  return model::Step{*context_, backend_.ops(), groups_,  device,    cosines,
+                     sines,     tables.extents, gathered, &backend_, tables.positions};
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
-  return recorder_ != nullptr && work.tables.rows == work.tables.slices &&
-         groups_.repeatable() && !work.tables.sharded &&
+  return recorder_ != nullptr && work.tables.rows == work.tables.slices && groups_.repeatable() &&
+         !work.tables.sharded &&
          std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
                       [](const plan::LogitsRow& row) { return row.return_hidden; });
 }

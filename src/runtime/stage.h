@@ -119,13 +119,13 @@ class Stage {
   RankConfig config_;
   const ops::Backend& backend_;
   const RankLinks& links_;
-  RankGroups groups_;
+  std::unique_ptr<tensor::Queue> queue_;
+  RankGroups groups_;  // may use the queue to its end
   RankReady ready_;
   spec::ModelSpec whole_model_;
   spec::ModelSpec share_;  // what tensor parallelism leaves of it to this rank
 
-  std::unique_ptr<tensor::Queue> queue_;
-  std::unique_ptr<ops::StepRecorder> recorder_;  // null where the backend has none
+  std::unique_ptr<ops::StepRecorder> recorder_;                   // null where the backend has none
   std::unordered_map<uint64_t, plan::AxisBytes> repeated_bytes_;  // of a step with that key
   std::unique_ptr<model::StageModel> model_;
   tensor::Workspace workspace_;

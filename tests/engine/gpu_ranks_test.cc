@@ -29,15 +29,13 @@ std::vector<Case> Cases() {
       {.stages = 2, .tensor_ranks = 2},
       {.stages = 2, .tensor_ranks = 2, .expert_ranks = 4, .context_ranks = 2},
       {.context_ranks = 2, .kv_placement = "sharded"}};
-  const std::vector<Layout> latent = {
-      {.tensor_ranks = 2, .expert_ranks = 2},
-      {.context_ranks = 2, .token_split = "zigzag"},
-      {.tensor_ranks = 2, .expert_ranks = 4, .context_ranks = 2}};
-  std::vector<Case> cases = {{"rand-qwen2", 320, {.tensor_ranks = 2}},
-                             {"rand-llama", 320, {.context_ranks = 2}},
-                             {"tiny-deepseek-v3",
-                              1024,
-                              {.context_ranks = 2, .kv_placement = "sharded"}}};
+  const std::vector<Layout> latent = {{.tensor_ranks = 2, .expert_ranks = 2},
+                                      {.context_ranks = 2, .token_split = "zigzag"},
+                                      {.tensor_ranks = 2, .expert_ranks = 4, .context_ranks = 2}};
+  std::vector<Case> cases = {
+      {"rand-qwen2", 320, {.tensor_ranks = 2}},
+      {"rand-llama", 320, {.context_ranks = 2}},
+      {"tiny-deepseek-v3", 1024, {.context_ranks = 2, .kv_placement = "sharded"}}};
   for (const Layout& layout : grouped) cases.push_back({"tiny-qwen3-moe", 1024, layout});
   for (const Layout& layout : latent) cases.push_back({"rand-deepseek-v32", 320, layout});
   return cases;

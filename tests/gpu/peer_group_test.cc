@@ -51,9 +51,7 @@ class Rank {
   static float ValueOf(int rank, int64_t i) {
     return std::sin(static_cast<float>(i % 1013 + 2000 * rank)) * static_cast<float>(1 << i % 19);
   }
-  tensor::View View(int64_t count) const {
-    return {memory_.data(), tensor::DType::kF32, {count}};
-  }
+  tensor::View View(int64_t count) const { return {memory_.data(), tensor::DType::kF32, {count}}; }
   void Fill(int64_t count) {
     std::vector<float> values(static_cast<size_t>(count));
     for (int64_t i = 0; i < count; ++i) values[i] = ValueOf(rank_, i);

@@ -113,18 +113,18 @@ TEST_P(DividedAttentionTest, OfGroupedQueries) {
   };
   const View keys = cache(2);
   const View values = cache(3);
-  ExpectPartsMakeTheWhole(
-      c, device, kDim,
-      [&](const Range& range, const ops::StepTables& tables, const View& out,
-          const View& log_sums) {
-        device.Run(device.ops().attention, {.queries = queries.Rows(range.first, range.rows),
-                                            .key_cache = keys,
-                                            .value_cache = values,
-                                            .tables = tables,
-                                            .scale = 0.3f,
-                                            .out = out,
-                                            .log_sums = log_sums});
-      });
+  ExpectPartsMakeTheWhole(c, device, kDim,
+                          [&](const Range& range, const ops::StepTables& tables, const View& out,
+                              const View& log_sums) {
+                            device.Run(device.ops().attention,
+                                       {.queries = queries.Rows(range.first, range.rows),
+                                        .key_cache = keys,
+                                        .value_cache = values,
+                                        .tables = tables,
+                                        .scale = 0.3f,
+                                        .out = out,
+                                        .log_sums = log_sums});
+                          });
 }
 
 void ExpectLatentPartsMakeTheWhole(const BackendCase& c, int64_t rank, int64_t rope) {
@@ -146,20 +146,20 @@ void ExpectLatentPartsMakeTheWhole(const BackendCase& c, int64_t rank, int64_t r
   const View rope_queries = queries(2, rope);
   const View latents = cache(3, rank);
   const View ropes = cache(4, rope);
-  ExpectPartsMakeTheWhole(
-      c, device, rank,
-      [&](const Range& range, const ops::StepTables& tables, const View& out,
-          const View& log_sums) {
-        device.Run(device.ops().latent_attention,
-                   {.latent_queries = latent_queries.Rows(range.first, range.rows),
-                    .rope_queries = rope_queries.Rows(range.first, range.rows),
-                    .latent_cache = latents,
-                    .rope_cache = ropes,
-                    .tables = tables,
-                    .scale = 0.2f,
-                    .out = out,
-                    .log_sums = log_sums});
-      });
+  ExpectPartsMakeTheWhole(c, device, rank,
+                          [&](const Range& range, const ops::StepTables& tables, const View& out,
+                              const View& log_sums) {
+                            device.Run(
+                                device.ops().latent_attention,
+                                {.latent_queries = latent_queries.Rows(range.first, range.rows),
+                                 .rope_queries = rope_queries.Rows(range.first, range.rows),
+                                 .latent_cache = latents,
+                                 .rope_cache = ropes,
+                                 .tables = tables,
+                                 .scale = 0.2f,
+                                 .out = out,
+                                 .log_sums = log_sums});
+                          });
 }
 
 TEST_P(DividedAttentionTest, OfLatents) { ExpectLatentPartsMakeTheWhole(GetParam(), 40, 8); }

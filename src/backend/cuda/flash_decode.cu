@@ -329,10 +329,9 @@ __global__ void MergeKernel(const __grid_constant__ DecodeArgs decode, int most_
   const int32_t keys = max(PartKeys(length, most_parts), 1);
   constexpr int kStride = kPartExtra + kDim;
   const int64_t index = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  const float log_sum =
-      MergeParts(decode.parts + index * most_parts * kStride, (length + keys - 1) / keys, kStride,
-                 args.value_dim,
-                 args.out + row * args.out_row_stride + blockIdx.x * args.out_head_stride);
+  const float log_sum = MergeParts(
+      decode.parts + index * most_parts * kStride, (length + keys - 1) / keys, kStride,
+      args.value_dim, args.out + row * args.out_row_stride + blockIdx.x * args.out_head_stride);
   if (args.log_sums != nullptr && threadIdx.x == 0)
     args.log_sums[row * args.log_sum_stride + blockIdx.x] = log_sum;
 }

@@ -42,7 +42,7 @@ struct FlashSums {
 struct FlashBlock {
   const FlashArgs& args;
   QueryTile tile;
-  int64_t head;  // of keys
+  int64_t head;           // of keys
   int32_t first_visible;  // positions before it are seen by all rows
   int32_t key_end;        // positions from here on are not read
   const int32_t* page_list;

@@ -72,8 +72,8 @@ void MergeAttention(ExecutionContext& context, const ops::MergeAttentionArgs& ar
                         .heads = static_cast<int>(args.out.size(1)),
                         .dim = static_cast<int>(dim)};
   const cudaStream_t stream = StreamOf(context);
-  const bool vectors = IsVectorReadable(args.parts, dim) && IsVectorReadable(args.out, dim) &&
-                       dim % 8 == 0;
+  const bool vectors =
+      IsVectorReadable(args.parts, dim) && IsVectorReadable(args.out, dim) && dim % 8 == 0;
   if (args.out.dtype() == tensor::DType::kF32)
     vectors ? Launch<float, 8>(stream, params) : Launch<float, 1>(stream, params);
   else

@@ -148,9 +148,9 @@ class PeerGroup : public comm::RankGroup {
         SignatureOf({kAllReduce, static_cast<uint64_t>(x.elements()), CodeOf(x.dtype())});
     // As if a rank's share were cut off exactly.
     const int64_t share = EvenEnd(x.elements(), rank() + 1) - EvenEnd(x.elements(), rank());
-    received_bytes_ += two_steps ? ((size() - 1) * share + x.elements() - share) *
-                                       tensor::SizeOf(x.dtype())
-                                 : (size() - 1) * x.bytes();
+    received_bytes_ +=
+        two_steps ? ((size() - 1) * share + x.elements() - share) * tensor::SizeOf(x.dtype())
+                  : (size() - 1) * x.bytes();
     return OnQueue("all_reduce", [&] {
       PeerAllReduce(queue_.stream(), world_, signature, x.dtype(), x.raw(), x.elements(),
                     two_steps);
@@ -204,8 +204,8 @@ class PeerGroup : public comm::RankGroup {
       const std::array<int64_t, 2> both = {std::ssize(outgoing[peer]), std::ssize(incoming[peer])};
       // From the lower rank to the higher one, and back.
       const bool lower = rank() < peer;
-      messages.signatures[peer] = SignatureOf({kAllToAll}, std::array{both[lower ? 0 : 1],
-                                                                      both[lower ? 1 : 0]});
+      messages.signatures[peer] =
+          SignatureOf({kAllToAll}, std::array{both[lower ? 0 : 1], both[lower ? 1 : 0]});
     }
     return Beside("all_to_all", [&] { PeerAllToAll(side_, world_, messages); });
   }
@@ -318,8 +318,7 @@ class PeerGroup : public comm::RankGroup {
   bool Meet() {
     if (!together_) return true;
     std::vector<std::byte> all(peers_.size());
-    const base::Status status =
-        host_->AllGather(all, std::vector<size_t>(peers_.size(), 1)).Wait();
+    const base::Status status = host_->AllGather(all, std::vector<size_t>(peers_.size(), 1)).Wait();
     if (!status.ok()) ending_->Skip(status);
     return status.ok();
   }
@@ -367,11 +366,12 @@ base::Result<std::unique_ptr<comm::RankGroup>> CreatePeerGroup(tensor::Queue& qu
                                                                int rank, uint64_t tag) {
   LONGSPAN_CHECK(tag < kNeverTag, "the tag of a group is {}", tag);
   if (peers.size() > kMostPeerRanks)
-    return base::InvalidArgument("{} GPUs of one stage work together, and there are {} ranks: use "
-                                 "--pp-size",
-                                 kMostPeerRanks, peers.size());
-  auto group = std::make_unique<PeerGroup>(static_cast<CudaQueue&>(queue), std::move(peers), rank,
-                                           tag);
+    return base::InvalidArgument(
+        "{} GPUs of one stage work together, and there are {} ranks: use "
+        "--pp-size",
+        kMostPeerRanks, peers.size());
+  auto group =
+      std::make_unique<PeerGroup>(static_cast<CudaQueue&>(queue), std::move(peers), rank, tag);
   LONGSPAN_RETURN_IF_ERROR(group->Open());
   return std::unique_ptr<comm::RankGroup>(std::move(group));
 }

@@ -1,8 +1,7 @@
-#include "backend/cuda/peer_kernels.h"
-
 #include <algorithm>
 
 #include "backend/cuda/device_types.cuh"
+#include "backend/cuda/peer_kernels.h"
 
 namespace longspan::backend::cuda {
 namespace {
@@ -79,9 +78,8 @@ struct Turn {
     if (peer < world.size && peer != world.rank) {
       Signal(&StateOf(world, peer).group_flags[step & 1][world.rank][blockIdx.x],
              static_cast<uint64_t>(step) << 32 | signature);
-      met = Await(world,
-                  &StateOf(world, world.rank).group_flags[step & 1][threadIdx.x][blockIdx.x], step,
-                  signature);
+      met = Await(world, &StateOf(world, world.rank).group_flags[step & 1][threadIdx.x][blockIdx.x],
+                  step, signature);
     }
     return __syncthreads_and(met ? 1 : 0) != 0;
   }
@@ -301,10 +299,10 @@ __global__ void __launch_bounds__(kThreads)
     T* own = reinterpret_cast<T*>(turn.Window(p.world.rank));
     for (int peer = 0; peer < p.world.size; ++peer) {
       const Range part = part_of(peer);
-      CopyBytes(reinterpret_cast<std::byte*>(own + peer * segment + part.begin),
-                reinterpret_cast<const std::byte*>(p.data + p.blocks.begin.of[peer] + first +
-                                                   part.begin),
-                part.size() * sizeof(T));
+      CopyBytes(
+          reinterpret_cast<std::byte*>(own + peer * segment + part.begin),
+          reinterpret_cast<const std::byte*>(p.data + p.blocks.begin.of[peer] + first + part.begin),
+          part.size() * sizeof(T));
     }
     if (!turn.Meet()) return;
     const Range part = part_of(p.world.rank);
@@ -427,8 +425,7 @@ int64_t Largest(const PeerBlockSizes& sizes, int ranks) {
 template <typename T>
 void LaunchScatter(cudaStream_t stream, const PeerWorld& world, uint32_t signature, void* data,
                    const PeerBlockSizes& counts) {
-  Scatter<T> scatter = {
-      world, signature, static_cast<T*>(data), BlocksOf(counts, world.size), 0};
+  Scatter<T> scatter = {world, signature, static_cast<T*>(data), BlocksOf(counts, world.size), 0};
   const int64_t segment = scatter.segment();
   scatter.slices = static_cast<uint32_t>((Largest(counts, world.size) + segment - 1) / segment);
   ReduceScatterKernel<T><<<kPeerBlocks, kThreads, 0, stream>>>(scatter);

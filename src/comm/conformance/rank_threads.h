@@ -40,8 +40,7 @@ class RankThreads {
     std::vector<std::unique_ptr<RankGroup>> groups(ends_.size());
     std::vector<std::thread> threads;
     for (size_t rank = 0; rank < ends_.size(); ++rank)
-      threads.emplace_back(
-          [&, rank] { groups[rank] = MakeGroup(static_cast<int>(rank), tag); });
+      threads.emplace_back([&, rank] { groups[rank] = MakeGroup(static_cast<int>(rank), tag); });
     for (std::thread& thread : threads) thread.join();
     return groups;
   }
