@@ -112,8 +112,7 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                                                  .device = std::max(0, config.device)}));
   if (!backend.is_on_host())
     LONGSPAN_RETURN_IF_ERROR(stage->groups_.UseDevice(config, links, *stage->queue_));
-  if (const auto* recording = dynamic_cast<const ops::RecordingBackend*>(&backend))
-    stage->recorder_ = recording->CreateRecorder(*stage->queue_);
+  stage->repeater_.emplace(backend, *stage->queue_, stage->groups_);
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
   model::WeightLoader loader(*weights, backend, *stage->queue_,
@@ -283,7 +282,7 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
-  return recorder_ != nullptr && work.tables.rows == work.tables.slices && groups_.repeatable() &&
+  return repeater_->can_repeat() && work.tables.rows == work.tables.slices &&
          !work.tables.sharded &&
          std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
                       [](const plan::LogitsRow& row) { return row.return_hidden; });
@@ -344,7 +343,7 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
       model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
   };
   if (IsRepeatable(work))
-    Repeat(RepeatKey(prepared), forward, work);
+    work.result.timing.exchanged += repeater_->Run(RepeatKey(prepared), forward);
   else
     forward();
   LONGSPAN_RETURN_IF_ERROR(status);
@@ -354,16 +353,6 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
     LONGSPAN_RETURN_IF_ERROR(
         residual_slots_->Fetch(*links_.next, *queue_, prepared.slot, work.tables.rows));
   return queue_->Synchronize();
-}
-
-void Stage::Repeat(uint64_t key, const std::function<void()>& forward, PlanWork& work) {
-  work.result.timing.exchanged += groups_.TakeReceived();
-  recorder_->Run(key, forward);
-  // What is repeated posts nothing, and receives what it received before.
-  const plan::AxisBytes posted = groups_.TakeReceived();
-  plan::AxisBytes& known = repeated_bytes_[key];
-  if (posted != plan::AxisBytes()) known = posted;
-  work.result.timing.exchanged += known;
 }
 
 base::Status Stage::CollectHidden(PlanWork& work, int depth, const tensor::ConstView& residual) {

@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
@@ -12,7 +11,6 @@
 #include "comm/transfer.h"
 #include "model/stage_model.h"
 #include "ops/backend.h"
-#include "ops/step_recorder.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
 #include "runtime/beat.h"
@@ -23,6 +21,7 @@
 #include "runtime/rank_links.h"
 #include "runtime/residual_slots.h"
 #include "runtime/sampler.h"
+#include "runtime/step_repeater.h"
 #include "runtime/step_tables.h"
 #include "runtime/step_timer.h"
 #include "runtime/token_feed.h"
@@ -107,8 +106,6 @@ class Stage {
                            const tensor::View& residual);
   base::Status RunLayers(const model::Step& step, const PreparedStep& prepared,
                          const tensor::View& residual);
-  // Runs `forward`, or what it queued before.
-  void Repeat(uint64_t key, const std::function<void()>& forward, PlanWork& work);
   comm::Transfer SendOn(const PreparedStep& prepared);
   // Of the rows that this rank has, if no other one does.
   base::Status CollectHidden(PlanWork& work, int depth, const tensor::ConstView& residual);
@@ -125,8 +122,7 @@ class Stage {
   spec::ModelSpec whole_model_;
   spec::ModelSpec share_;  // what tensor parallelism leaves of it to this rank
 
-  std::unique_ptr<ops::StepRecorder> recorder_;                   // null where the backend has none
-  std::unordered_map<uint64_t, plan::AxisBytes> repeated_bytes_;  // of a step with that key
+  std::optional<StepRepeater> repeater_;
   std::unique_ptr<model::StageModel> model_;
   tensor::Workspace workspace_;
   std::unique_ptr<ResidualSlots> residual_slots_;

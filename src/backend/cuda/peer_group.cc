@@ -105,7 +105,8 @@ class PeerGroup : public comm::RankGroup {
     LONGSPAN_RETURN_IF_CUDA(cudaSetDevice(queue_.device()), "use the GPU");
     LONGSPAN_RETURN_IF_CUDA(cudaStreamCreateWithFlags(&side_, cudaStreamNonBlocking),
                             "make a stream on the GPU");
-    LONGSPAN_RETURN_IF_CUDA(LoadPeerKernels(), "load what ranks do together");
+    LONGSPAN_RETURN_IF_CUDA(LoadPeerSums(), "load what ranks do together");
+    LONGSPAN_RETURN_IF_CUDA(LoadPeerExchanges(), "load what ranks do together");
     LONGSPAN_ASSIGN_OR_RETURN(ending_, Ending::Create());
     world_.control = ending_->control();
     LONGSPAN_ASSIGN_OR_RETURN(memory_, AllocateDevice(kPeerMemoryBytes));

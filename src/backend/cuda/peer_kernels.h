@@ -75,7 +75,8 @@ struct PeerMessages {
 };
 void PeerAllToAll(cudaStream_t stream, const PeerWorld& world, const PeerMessages& messages);
 
-// Brings the kernels to the device: that must not happen while others wait there.
-cudaError_t LoadPeerKernels();
+// Bring the kernels to the device: that must not happen while others wait there.
+cudaError_t LoadPeerSums();
+cudaError_t LoadPeerExchanges();
 
 }  // namespace longspan::backend::cuda
