@@ -90,6 +90,26 @@ TEST_P(GpuRanksTest, TokensAreTheSame) {
   for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(got[i].ids, want[i].ids) << i;
 }
 
+// Ranks that divide tokens alone have the bits of one, where no kernel is chosen by the number of
+// rows.
+TEST(GpuContextRanksTest, BitsAreThoseOfOneWhereThatIsAskedFor) {
+  LONGSPAN_REQUIRE_BACKEND("cuda");
+  for (const auto& [name, vocab] :
+       {std::pair{"tiny-qwen3-moe", 1024}, {"rand-deepseek-v32", 320}}) {
+    Layout layout = {
+        .backend = "cuda", .dtype = "bf16", .chunk_tokens = 100, .deterministic = true};
+    const auto ids = RandomIds(333, vocab, 3);
+    const auto positions = SomePositions(333);
+    const Scores want = Score(*Start(ModelFolder(name), layout), ids, positions);
+    layout.context_ranks = 3;
+    for (const char* split : {"interleave", "zigzag"}) {
+      layout.token_split = split;
+      ExpectSameBits(Score(*Start(ModelFolder(name), layout), ids, positions), want,
+                     layout.ToString());
+    }
+  }
+}
+
 // In bf16, on the kernels that are used then: as near to the reference as one rank is.
 TEST_P(GpuRanksTest, LogitsInBf16StayNearTheReference) {
   LONGSPAN_REQUIRE_BACKEND("cuda");

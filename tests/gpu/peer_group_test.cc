@@ -83,6 +83,41 @@ void AddUp(Rank& rank) {
   }
 }
 
+uint8_t ByteOf(int rank, size_t i) {
+  return static_cast<uint8_t>(i * 7 + i / 251 + 31 * static_cast<size_t>(rank));
+}
+
+// Blocks and messages that take several turns through the windows, at odd places.
+void PassOn(Rank& rank) {
+  const int own = rank.group().rank();
+  const std::vector<size_t> sizes = {11'000'003, 5'000'001};
+  const size_t begin = own == 0 ? 0 : sizes[0];
+  std::vector<uint8_t> bytes(sizes[0] + sizes[1]);
+  for (size_t i = 0; i < sizes[own]; ++i) bytes[begin + i] = ByteOf(own, i);
+  auto* const memory = static_cast<std::byte*>(rank.View(1).raw());
+  const comm::RankGroup::Bytes all = {memory, bytes.size()};
+  const auto read = [&] {
+    ASSERT_TRUE(rank.queue().Download(memory, std::as_writable_bytes(std::span(bytes))).ok());
+  };
+  ASSERT_TRUE(rank.queue().Upload(std::as_bytes(std::span(bytes)), memory).ok());
+  ASSERT_TRUE(rank.group().AllGather(all, sizes).Wait().ok());
+  read();
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const int from = i < sizes[0] ? 0 : 1;
+    ASSERT_EQ(bytes[i], ByteOf(from, i - (from == 0 ? 0 : sizes[0]))) << i;
+  }
+  // Both have the first block now; the one sends much of it, the other little.
+  const auto sent_by = [&](int from) { return from == 0 ? sizes[1] : size_t{77}; };
+  std::vector<comm::RankGroup::ConstBytes> outgoing(2);
+  std::vector<comm::RankGroup::Bytes> incoming(2);
+  outgoing[1 - own] = all.subspan(1, sent_by(own));
+  incoming[1 - own] = all.subspan(sizes[0], sent_by(1 - own));
+  ASSERT_TRUE(rank.group().AllToAll(outgoing, incoming).Wait().ok());
+  read();
+  for (size_t i = 0; i < incoming[1 - own].size(); ++i)
+    ASSERT_EQ(bytes[sizes[0] + i], ByteOf(0, i + 1)) << i;
+}
+
 // A sum that is recorded once and repeated: each time the sums are added up.
 void Repeat(Rank& rank) {
   ASSERT_TRUE(rank.group().repeatable());
@@ -101,6 +136,7 @@ enum Act { kWork, kDie, kPostAnotherSize };
 void RunPeer(int socket, int act) {
   Rank rank(1, socket);
   AddUp(rank);
+  if (act == kWork) PassOn(rank);
   if (act == kWork) Repeat(rank);
   if (act == kDie) ::_exit(0);
   if (act == kPostAnotherSize) {
@@ -167,10 +203,11 @@ class TwoProcessesTest : public ::testing::Test {
   }
 };
 
-TEST_F(TwoProcessesTest, SumsAreThoseOfBothAndMayBeRepeated) {
+TEST_F(TwoProcessesTest, GetWhatTheOtherHasAndMayBeRepeated) {
   const Peer peer(kWork);
   Rank rank(0, peer.socket());
   AddUp(rank);
+  PassOn(rank);
   Repeat(rank);
 }
 
