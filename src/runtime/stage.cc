@@ -71,7 +71,7 @@ base::Status CheckWeightsFit(const RankConfig& config, const ops::Backend& backe
   if (needed > available)
     return base::ResourceExhausted(
         "the weights of stage {} need {:.1f} GiB as {} and GPU {} has {:.1f} GiB free: use more "
-        "stages (--pp-size), or a smaller model",
+        "stages (--pp-size) or ranks of a stage (--tp-size), or a smaller model",
         config.stage(), static_cast<double>(needed) / kGib, tensor::DTypeName(config.compute),
         config.device, static_cast<double>(available) / kGib);
   return base::OkStatus();

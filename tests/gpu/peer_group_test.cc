@@ -83,6 +83,23 @@ void AddUp(Rank& rank) {
   }
 }
 
+// Whole numbers, whose sums bf16 holds.
+void AddUpBf16(Rank& rank) {
+  std::vector<tensor::Bf16> values(static_cast<size_t>(Rank::kMostFloats));
+  const auto value_of = [](int of, size_t i) {
+    return static_cast<float>(i % 97 + 30 * static_cast<size_t>(of));
+  };
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = tensor::ToBf16(value_of(rank.group().rank(), i));
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  const tensor::View view(rank.View(1).raw(), tensor::DType::kBf16, {std::ssize(values)});
+  ASSERT_TRUE(rank.queue().Upload(bytes, view.raw()).ok());
+  ASSERT_TRUE(rank.group().AllReduce(view).Wait().ok());
+  ASSERT_TRUE(rank.queue().Download(view.raw(), bytes).ok());
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(tensor::ToFloat(values[i]), value_of(0, i) + value_of(1, i)) << i;
+}
+
 uint8_t ByteOf(int rank, size_t i) {
   return static_cast<uint8_t>(i * 7 + i / 251 + 31 * static_cast<size_t>(rank));
 }
@@ -131,13 +148,31 @@ void Repeat(Rank& rank) {
   rank.ExpectSums(kCount, static_cast<float>(1 << (kTimes - 1)));
 }
 
-enum Act { kWork, kDie, kPostAnotherSize };
+// Seconds of a sum of kMostFloats.
+double Measure(Rank& rank) {
+  constexpr int kTimes = 20;
+  std::chrono::steady_clock::time_point begin;
+  for (int i = 0; i <= kTimes; ++i) {
+    (void)rank.group().AllReduce(rank.View(Rank::kMostFloats)).Wait();
+    if (i > 0) continue;
+    EXPECT_TRUE(rank.queue().Synchronize().ok());
+    begin = std::chrono::steady_clock::now();
+  }
+  EXPECT_TRUE(rank.queue().Synchronize().ok());
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / kTimes;
+}
+
+enum Act { kWork, kMeasure, kDie, kPostAnotherSize };
 
 void RunPeer(int socket, int act) {
   Rank rank(1, socket);
   AddUp(rank);
-  if (act == kWork) PassOn(rank);
-  if (act == kWork) Repeat(rank);
+  if (act == kWork) {
+    AddUpBf16(rank);
+    PassOn(rank);
+    Repeat(rank);
+  }
+  if (act == kMeasure) (void)Measure(rank);
   if (act == kDie) ::_exit(0);
   if (act == kPostAnotherSize) {
     (void)rank.group().AllReduce(rank.View(999)).Wait();
@@ -207,8 +242,21 @@ TEST_F(TwoProcessesTest, GetWhatTheOtherHasAndMayBeRepeated) {
   const Peer peer(kWork);
   Rank rank(0, peer.socket());
   AddUp(rank);
+  AddUpBf16(rank);
   PassOn(rank);
   Repeat(rank);
+}
+
+TEST_F(TwoProcessesTest, ASumTakesWhatTheWiresNeed) {
+  if (VisibleDevices() < 2) GTEST_SKIP() << "one GPU";
+  const Peer peer(kMeasure);
+  Rank rank(0, peer.socket());
+  AddUp(rank);
+  const double seconds = Measure(rank);
+  constexpr double kBytes = Rank::kMostFloats * 4;
+  std::printf("a sum of %.1f MB over two GPUs: %.0f us, %.0f GB/s read by each\n", kBytes * 1e-6,
+              seconds * 1e6, kBytes / seconds * 1e-9);
+  EXPECT_GT(kBytes / seconds, 50e9) << "that is no better than through the host";
 }
 
 TEST_F(TwoProcessesTest, ADeadRankEndsTheWaitOnTheDevice) {

@@ -47,8 +47,9 @@ base::Status CheckDevice(int device) {
   LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceCount(&devices), "look for GPUs");
   if (device >= devices)
     return base::InvalidArgument(
-        "a stage is to use GPU {} and there are {}: lower --pp-size or --base-gpu-id, or let "
-        "stages share GPUs with --gpu-id-step 0",
+        "a stage is to use GPU {} and there are {}: use fewer ranks (--pp-size, --cp-size, "
+        "--tp-size), "
+        "lower --base-gpu-id, or let ranks share GPUs with --gpu-id-step 0",
         device, devices);
   cudaDeviceProp properties{};
   LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceProperties(&properties, device), "look at the GPU");
