@@ -248,8 +248,9 @@ for each in "${parts[@]}"; do
       for shape in qwen3-30b-a3b deepseek-v3.2-cut; do
         for layout in "" "--cp-size 2" "--tp-size 2" "--cp-size 2 --kv-placement sharded"; do
           [[ $shape == deepseek* && $layout == *sharded* ]] && continue
+          # Ranks of --tp-size read their pieces of random weights through the host, which takes a minute.
           # shellcheck disable=SC2086 # flags
-          measure "$shape-${layout//[ -]/}" 150 "$build/longspan" bench prefill --backend cuda --load-format dummy \
+          measure "$shape${layout// /}" 240 "$build/longspan" bench prefill --backend cuda --load-format dummy \
             --model-path "bench/models/$shape" --prompt-len 131072 --repeat 2 $layout
         done
       done
