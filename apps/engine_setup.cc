@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
-
-#include <fmt/ranges.h>
 
 #include "apps/cluster_setup.h"
 #include "apps/model_location.h"
@@ -81,24 +78,34 @@ plan::PipelineShape ShapeOf(const EngineFlags& flags) {
   return {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
 }
 
-// The flags that give a stage several ranks, as they were given: "--cp-size 2 and --ep-size 2".
-std::string GivenStageSizes(const spec::Mesh& mesh) {
-  std::vector<std::string> given;
-  for (const auto& [flag, size] : {std::pair("--cp-size", mesh.cp), std::pair("--tp-size", mesh.tp),
-                                   std::pair("--ep-size", mesh.ep)})
-    if (size > 1) given.push_back(fmt::format("{} {}", flag, size));
-  return fmt::format("{}", fmt::join(given, " and "));
+// What a stage's ranks divide among themselves.
+base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model) {
+  LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(model, mesh.tp));
+  return plan::CheckExpertShares(model, mesh);
 }
 
-// What a stage's ranks divide among themselves.
-base::Status CheckDivision(const spec::Mesh& mesh, const spec::ModelSpec& model,
-                           const ops::Backend& backend) {
-  LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(model, mesh.tp));
-  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(model, mesh));
-  if (mesh.stage_ranks() > 1 && !backend.is_on_host())
-    return base::Unimplemented(
-        "GPUs cannot divide a stage yet, as {} would: use --pp-size, or --backend cpu",
-        GivenStageSizes(mesh));
+// Of the rank at this place among those of its node.
+int GpuOf(const EngineFlags& flags, int place) {
+  return flags.base_gpu_id + flags.gpu_id_step * place;
+}
+
+// The ranks of a stage read each other's memory.
+base::Status CheckGpusReachEachOther(const EngineFlags& flags) {
+  const int lanes = flags.mesh.stage_ranks();
+  for (int place = 0; place < RanksHere(flags); ++place) {
+    for (int other = place / lanes * lanes; other < place; ++other) {
+      const int here = GpuOf(flags, place);
+      const int there = GpuOf(flags, other);
+      // One that is not there its rank refuses.
+      if (std::max(here, there) >= VisibleGpus()) continue;
+      if (!CanCopyBetweenGpus(here, there))
+        return base::InvalidArgument(
+            "GPU {} cannot reach the memory of GPU {}, and the ranks of a stage must: choose "
+            "others with --base-gpu-id and --gpu-id-step, or use --pp-size in the place of "
+            "--cp-size and --tp-size",
+            here, there);
+    }
+  }
   return base::OkStatus();
 }
 
@@ -124,10 +131,11 @@ plan::KvPlacement ParseKvPlacement(const EngineFlags& flags) {
 
 // Between neighbours of one host, where their GPUs can.
 void ChoosePeerCopies(std::vector<runtime::RankConfig>& configs, bool is_ring) {
+  const auto lanes = static_cast<size_t>(configs[0].mesh.stage_ranks());
   for (size_t rank = 0; rank < configs.size(); ++rank) {
-    if (rank + 1 == configs.size() && !is_ring) return;
+    if (rank + lanes >= configs.size() && !is_ring) return;
     runtime::RankConfig& here = configs[rank];
-    runtime::RankConfig& next = configs[(rank + 1) % configs.size()];
+    runtime::RankConfig& next = configs[(rank + lanes) % configs.size()];
     if (here.node != next.node || !CanCopyBetweenGpus(here.device, next.device)) continue;
     here.next_by_peer_copy = true;
     next.previous_by_peer_copy = true;
@@ -164,7 +172,7 @@ std::vector<runtime::RankConfig> RankConfigs(const EngineFlags& flags, const Eng
         .backend = setup.backend,
         .threads = setup.threads,
         .cores = {cores.begin(), cores.end()},
-        .device = setup.on_gpu ? flags.base_gpu_id + flags.gpu_id_step * place : -1,
+        .device = setup.on_gpu ? GpuOf(flags, place) : -1,
         .compute = setup.compute,
         .kv_cache = setup.kv_cache,
         .deterministic = flags.deterministic,
@@ -198,17 +206,18 @@ std::function<void(const engine::StepRecord&)> TraceTo(const std::string& path,
 }
 
 // What every GPU's memory is used for.
-void LogMemory(const runtime::GroupInfo& info) {
+void LogMemory(const runtime::GroupInfo& info, const spec::Mesh& mesh) {
   constexpr double kGib = 1 << 30;
-  for (size_t stage = 0; stage < info.ranks.size(); ++stage) {
-    const runtime::RankReady& rank = info.ranks[stage];
+  for (size_t number = 0; number < info.ranks.size(); ++number) {
+    const runtime::RankReady& rank = info.ranks[number];
     const auto gib = [](int64_t bytes) { return static_cast<double>(bytes) / kGib; };
     const int64_t kv_bytes = rank.kv_bytes_per_page * info.pages;
     base::Log("engine").info(
-        "stage {} on GPU {}: weights {:.2f} GiB, workspace {:.2f} GiB, KV cache {:.2f} GiB ({} "
+        "{} on GPU {}: weights {:.2f} GiB, workspace {:.2f} GiB, KV cache {:.2f} GiB ({} "
         "tokens), {:.2f} GiB left",
-        stage, rank.device, gib(rank.weight_bytes), gib(rank.workspace_bytes), gib(kv_bytes),
-        info.capacity_tokens(), gib(rank.available_bytes - rank.workspace_bytes - kv_bytes));
+        spec::RankName(mesh, static_cast<int>(number)), rank.device, gib(rank.weight_bytes),
+        gib(rank.workspace_bytes), gib(kv_bytes), info.capacity_tokens(),
+        gib(rank.available_bytes - rank.workspace_bytes - kv_bytes));
   }
 }
 
@@ -269,8 +278,15 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   LONGSPAN_ASSIGN_OR_RETURN(setup.model, model::LoadModelSpec(setup.model_dir));
   LONGSPAN_ASSIGN_OR_RETURN(const ops::Backend* backend, FindBackend(flags.backend));
   setup.backend = backend->name();
-  LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model, *backend));
+  LONGSPAN_RETURN_IF_ERROR(CheckDivision(flags.mesh, setup.model));
   LONGSPAN_RETURN_IF_ERROR(CheckBlocks(setup.model_dir, setup.model, flags.mesh));
+  if (!backend->is_on_host()) LONGSPAN_RETURN_IF_ERROR(CheckGpusReachEachOther(flags));
+  if (!backend->is_on_host() && flags.kv_placement == "sharded" && flags.mesh.cp > 1 &&
+      setup.model.indexer)
+    return base::Unimplemented(
+        "GPUs cannot divide the cache of a model with an indexer yet: use --kv-placement "
+        "replicated "
+        "or --backend cpu");
   const bool reference = setup.backend == "reference";
   setup.compute = ParseDType(flags.dtype, reference ? tensor::DType::kF32 : tensor::DType::kBf16);
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);
@@ -329,7 +345,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
   LONGSPAN_ASSIGN_OR_RETURN(auto group, bring_up({0}, capacity, loading));
   capacity.max_total_tokens = group->info().capacity_tokens();
   if (setup.on_gpu)
-    LogMemory(group->info());
+    LogMemory(group->info(), flags.mesh);
   else if (flags.backend == "auto" && HasGpuBackend())
     base::Log("engine").info("computing on the CPU: {}", WhyNoGpu());
   const auto restart = [bring_up, capacity](plan::Epoch epoch) {

@@ -13,6 +13,7 @@
 #include "backend/cpu/peak_probe.h"
 #include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/peer_group.h"
 #include "backend/cuda/peer_memory.h"
 #include "backend/emulated/emulated_backend.h"
 #include "backend/reference/reference_backend.h"
@@ -89,6 +90,7 @@ RankEnds ConnectInProcess(const RankLayout& layout) {
   ends.leaders.resize(static_cast<size_t>(ranks));
   auto& links = ends.links;
   for (int rank = 0; rank < ranks; ++rank) {
+    links[rank].make_device_group = backend::cuda::CreatePeerGroup;
     std::tie(ends.leaders[rank], links[rank].leader) = comm::CreateInProcessChannelPair();
     const int before = (rank - lanes + ranks) % ranks;
     if (rank >= lanes || layout.is_ring())
@@ -131,6 +133,7 @@ base::Result<Ranks> StartRankProcesses(const RankLayout& layout) {
 }
 
 base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks& links) {
+  links.make_device_group = backend::cuda::CreatePeerGroup;
   LONGSPAN_ASSIGN_OR_RETURN(links.leader, CreateChannel(descriptors.leader));
   if (descriptors.previous >= 0) {
     LONGSPAN_ASSIGN_OR_RETURN(links.previous, CreateLink(descriptors.previous));
@@ -165,6 +168,8 @@ base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks&
     links.next = comm::CreatePeerLink(std::move(links.next), *links.peer_memory);
   return base::OkStatus();
 }
+
+int VisibleGpus() { return backend::cuda::VisibleDevices(); }
 
 bool CanCopyBetweenGpus(int from, int to) { return backend::cuda::CanCopyBetween(from, to); }
 

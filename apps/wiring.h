@@ -62,6 +62,8 @@ base::Status ConnectRank(const RankDescriptors& descriptors, runtime::RankLinks&
 // Lets the residual stream of the links that the configuration names pass from GPU to GPU.
 base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks& links);
 
+// How many GPUs this process sees.
+int VisibleGpus();
 // Whether ranks of one host with these GPUs can do so.
 bool CanCopyBetweenGpus(int from, int to);
 

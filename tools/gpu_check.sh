@@ -2,8 +2,8 @@
 # Checks and times the CUDA backend on a machine with a Hopper GPU, in one go, and prints a short table last.
 #
 #   tools/gpu_check.sh            everything, in less than eight minutes
-#   tools/gpu_check.sh PART...    of: device ops golden text pipeline refusals replay bench prefill decode memcheck
-#                                 racecheck two
+#   tools/gpu_check.sh PART...    of: device ops golden text ranks pipeline groups refusals replay bench prefill
+#                                 decode memcheck racecheck two groups2
 #
 # Runs what tools/build.sh --cuda all, or the preset cuda, has built, here or in a folder of tools/gpu_pack.sh.
 # Logs go to $OUT, or build/gpu_check. Exits 1 when a check fails.
@@ -15,7 +15,7 @@ case "${1:-}" in
 esac
 parts=("$@")
 if ((${#parts[@]} == 0)); then
-  parts=(device ops golden text pipeline refusals replay bench prefill decode memcheck racecheck)
+  parts=(device ops golden text ranks pipeline groups refusals replay bench prefill decode memcheck racecheck)
 fi
 
 build=build/cuda
@@ -113,6 +113,46 @@ measure() {
   fi
 }
 
+# Layouts whose ranks are processes give the text of one: same_text NAME LIMIT FLAGS... (in f32, where another order of
+# sums turns no near-tie).
+same_text() {
+  local name=$1 limit=$2 begin=$SECONDS
+  shift 2
+  if part "$name" "$limit" "${ask[@]}" "$@" && [[ -s $out/alone.log ]] && cmp -s "$out/alone.log" "$out/$name.log"; then
+    row "groups: $name" "one rank's text, $((SECONDS - begin)) s"
+  else
+    failed=1
+    row "groups: $name" "FAILED: not one rank's text"
+    tail -n 3 "$out/$name.err"
+  fi
+}
+
+# Kills a rank of a running command that has written so much: killed NAME WHOLE BYTES COMMAND... The text is that of the
+# file WHOLE all the same.
+killed() {
+  local name=$1 whole=$2 bytes=$3 leader rank found=no begin
+  shift 3
+  timeout 100 "$@" >"$out/$name.log" 2>"$out/$name.err" &
+  leader=$!
+  for _ in $(seq 2000); do
+    if (($(wc -c <"$out/$name.log") > bytes)); then
+      rank=$(pgrep -f 'longspan rank' | tail -1)
+      begin=$SECONDS
+      [[ -n $rank ]] && kill -9 "$rank" && found=yes
+      break
+    fi
+    sleep 0.02
+  done
+  wait "$leader"
+  if [[ $found == yes ]] && cmp -s "$whole" "$out/$name.log"; then
+    row "$name" "a killed rank: the same text, $((SECONDS - begin)) s after it"
+  else
+    failed=1
+    row "$name" "FAILED (killed: $found)"
+    tail -n 5 "$out/$name.err"
+  fi
+}
+
 # The op suite, without what asks for more memory than a GPU has.
 ops() { "$build/tests/ops_suite" --gtest_filter="${1:-*cuda*}:-*Virtual*" --gtest_brief=1; }
 export -f ops
@@ -142,6 +182,23 @@ for each in "${parts[@]}"; do
       ;;
     text)
       tests text 100 "$build/tests/engine_fast_test" --gtest_filter='Gpu*' ;;
+    ranks)
+      # Ranks of a stage as threads that share the GPU.
+      tests ranks 200 "$build/tests/engine_fast_test" --gtest_filter='*GpuRanks*' ;;
+    groups)
+      # The ranks of a stage as processes that share the GPU, which takes turns between them: slow, and right.
+      tests peer_groups 120 "$build/tests/peer_group_test" --gtest_brief=1
+      ask=("$build/longspan" generate --backend cuda --dtype f32 --prompt "ROMEO:" --max-tokens 48
+        --max-total-tokens 4096 --gpu-id-step 0)
+      part alone 60 "${ask[@]}"
+      same_text tp2 100 --tp-size 2
+      same_text cp2 100 --cp-size 2
+      same_text cp2-zigzag 100 --cp-size 2 --cp-strategy zigzag
+      same_text cp2-sharded 100 --cp-size 2 --kv-placement sharded
+      same_text tp2-ep2 100 --tp-size 2 --ep-size 2
+      same_text pp2-tp2 100 --pp-size 2 --tp-size 2
+      killed groups-killed "$out/alone.log" 30 "${ask[@]}" --tp-size 2
+      ;;
     pipeline)
       # Two processes that share the GPU give one's text; their messages pass through no host.
       tests links 60 "$build/tests/peer_link_test" --gtest_brief=1
@@ -169,29 +226,34 @@ for each in "${parts[@]}"; do
       rm -rf "$deep"
       ;;
     replay)
-      # A rank that is killed while it decodes: the text is that of an undisturbed run.
+      # A rank that is killed while it decodes.
       ask=("$build/longspan" generate --backend cuda --prompt "ROMEO:" --max-tokens 3000 --ignore-eos
         --max-total-tokens 8192)
       part whole 60 "${ask[@]}"
-      timeout 60 "${ask[@]}" >"$out/killed.log" 2>"$out/killed.err" &
-      leader=$!
-      killed=no
-      for _ in $(seq 400); do
-        if (($(wc -c <"$out/killed.log") > 1000)); then
-          rank=$(pgrep -f 'longspan rank' | tail -1)
-          [[ -n $rank ]] && kill -9 "$rank" && killed=yes
-          break
-        fi
-        sleep 0.02
-      done
-      wait "$leader"
-      if [[ $killed == yes ]] && cmp -s "$out/whole.log" "$out/killed.log"; then
-        row replay "a killed rank: the same text"
-      else
-        failed=1
-        row replay "FAILED (killed: $killed)"
-        tail -n 5 "$out/killed.err"
+      killed replay "$out/whole.log" 1000 "${ask[@]}"
+      ;;
+    groups2)
+      # With a second GPU: a stage's two ranks on one each, and what they gain on shapes of large models.
+      if (($(nvidia-smi -L | wc -l) < 2)); then
+        row groups2 "only one GPU here"
+        continue
       fi
+      ask=("$build/longspan" generate --backend cuda --dtype f32 --prompt "ROMEO:" --max-tokens 48
+        --max-total-tokens 4096)
+      part alone 60 "${ask[@]}"
+      same_text tp2 60 --tp-size 2
+      same_text cp2 60 --cp-size 2
+      same_text cp2-zigzag 60 --cp-size 2 --cp-strategy zigzag
+      tests peer_groups2 60 "$build/tests/peer_group_test" --gtest_brief=1
+      for shape in qwen3-30b-a3b deepseek-v3.2-cut; do
+        for layout in "" "--cp-size 2" "--tp-size 2" "--cp-size 2 --kv-placement sharded"; do
+          [[ $shape == deepseek* && $layout == *sharded* ]] && continue
+          # Ranks of --tp-size read their pieces of random weights through the host, which takes a minute.
+          # shellcheck disable=SC2086 # flags
+          measure "$shape${layout// /}" 240 "$build/longspan" bench prefill --backend cuda --load-format dummy \
+            --model-path "bench/models/$shape" --prompt-len 131072 --repeat 2 $layout
+        done
+      done
       ;;
     two)
       # With a second GPU: a stage on each, which gives one GPU's text, and a large model's shape.

@@ -10,7 +10,8 @@ esac
 pack=$1
 build=build/cuda
 [[ -d $build ]] || build=build
-programs=(longspan tests/ops_suite tests/engine_fast_test tests/engine_golden_test tests/backend_cuda_test tests/peer_link_test)
+programs=(longspan tests/ops_suite tests/engine_fast_test tests/engine_golden_test tests/backend_cuda_test
+  tests/peer_link_test tests/peer_group_test)
 
 rm -rf "$pack"
 mkdir -p "$pack/$build/tests" "$pack/lib" "$pack/tools" "$pack/tests/data" "$pack/bench/models" "$pack/models"
@@ -26,7 +27,7 @@ cp tools/gpu_check.sh "$pack/tools/"
 cp -r models/tiny-qwen3-moe "$pack/models/"
 ln -sr "$pack/models" "$pack/$build/models"
 cp -r tests/data/models tests/data/golden "$pack/tests/data/"
-cp -r bench/models/qwen3-30b-a3b "$pack/bench/models/"
+cp -r bench/models/qwen3-30b-a3b bench/models/deepseek-v3.2-cut "$pack/bench/models/"
 if [[ -n "${LONGSPAN_FIXTURES:-}" ]]; then
   mkdir -p "$pack/fixtures/models" "$pack/fixtures/golden"
   for model in ${GPU_PACK_MODELS:-tiny-deepseek-v3 tiny-deepseek-v32 tiny-deepseek-v32-fp8}; do

@@ -78,6 +78,10 @@ class RankGroup {
   // Afterwards `data` is rank root's everywhere.
   virtual Collective Broadcast(int root, Bytes data) = 0;
 
+  // Whether what an operation queues may be recorded, with the ops around it, and queued again
+  // instead of posting the operation (ops/step_recorder.h), by all ranks alike.
+  virtual bool repeatable() const { return false; }
+
   // What other ranks have sent to this one in the operations posted so far.
   virtual int64_t received_bytes() const = 0;
 

@@ -40,15 +40,22 @@ ExpertExchange::ExpertExchange(const Step& step, const Shape& shape, const tenso
     std::iota(own_.begin(), own_.end(), 0);
     return;
   }
-  const auto* positions = step.tables.positions.data<int32_t>();
   for (int64_t row = 0; row < rows; ++row)
-    if (shape.share.Sends(positions[row])) own_.push_back(static_cast<int32_t>(row));
-  const auto own = static_cast<int64_t>(own_.size());
-  const tensor::View index = scratch_.Take(DType::kI32, {own});
-  std::copy(own_.begin(), own_.end(), index.data<int32_t>());
-  const tensor::View gathered = scratch_.Take(x.dtype(), {own, shape.hidden});
+    if (shape.share.Sends(step.host_positions[static_cast<size_t>(row)]))
+      own_.push_back(static_cast<int32_t>(row));
+  const tensor::View index = ToDevice(own_);
+  const tensor::View gathered = scratch_.Take(x.dtype(), {std::ssize(own_), shape.hidden});
   ops::Dispatch(step.context, step.ops.gather_rows, {.x = x, .index = index, .out = gathered});
   own_rows_ = gathered;
+}
+
+template <typename T>
+tensor::View ExpertExchange::ToDevice(const std::vector<T>& values) {
+  const tensor::View view = scratch_.Take(tensor::DTypeOf<T>::kValue, {std::ssize(values)});
+  // What fails here the queue tells in the end.
+  if (!values.empty())
+    (void)step_.backend->Upload(step_.context.queue, std::as_bytes(std::span(values)), view);
+  return view;
 }
 
 ExpertExchange::Records ExpertExchange::TakeRecords(int64_t count) {
@@ -66,12 +73,20 @@ ExpertExchange::Records ExpertExchange::TakeRecords(int64_t count) {
           .size = static_cast<size_t>(size)};
 }
 
-void ExpertExchange::Announce(const ExpertChoices& choices) {
+void ExpertExchange::ReadChoices(const ExpertChoices& choices) {
+  experts_.assign(static_cast<size_t>(std::ssize(own_) * shape_.choices), 0);
+  if (own_.empty()) return;
+  const base::Status status = step_.backend->Download(step_.context.queue, choices.experts,
+                                                      std::as_writable_bytes(std::span(experts_)));
+  // The step has failed, and says so in the end.
+  if (!status.ok()) std::fill(experts_.begin(), experts_.end(), 0);
+}
+
+void ExpertExchange::Announce() {
   for (int64_t i = 0; i < std::ssize(own_); ++i) {
-    const auto* experts = choices.experts.row<int32_t>(i);
     uint64_t owners = 0;
     for (int choice = 0; choice < shape_.choices; ++choice) {
-      const int owner = experts[choice] / experts_per_rank();
+      const int owner = experts_[i * shape_.choices + choice] / experts_per_rank();
       ++sent_[owner].pairs;
       if (!Has(owners, owner)) ++sent_[owner].rows;
       owners |= uint64_t{1} << owner;
@@ -86,7 +101,34 @@ void ExpertExchange::Announce(const ExpertChoices& choices) {
     outgoing[other] = std::as_bytes(std::span(&sent_[other], 1));
     incoming[other] = std::as_writable_bytes(std::span(&received_[other], 1));
   }
-  step_.ranks.ExchangeWithExperts(outgoing, incoming);
+  step_.ranks.TellExperts(outgoing, incoming);
+}
+
+ExpertExchange::Packing ExpertExchange::ArrangeRows() {
+  std::vector<int32_t> rows, choices, experts;
+  for (int turn = 1; turn <= ranks(); ++turn) {
+    // The others in order, then this one.
+    const int to = turn == ranks() ? rank() : turn - (turn <= rank() ? 1 : 0);
+    const int first_expert = to * experts_per_rank();
+    for (int64_t i = 0; i < std::ssize(own_); ++i) {
+      if (!Has(owners_[i], to)) continue;
+      rows.push_back(own_[i]);
+      choices.push_back(static_cast<int32_t>(i));
+      for (int choice = 0; choice < shape_.choices; ++choice) {
+        const int local = experts_[i * shape_.choices + choice] - first_expert;
+        experts.push_back(local >= 0 && local < experts_per_rank() ? local : -1);
+      }
+    }
+  }
+  std::vector<int32_t> places(rows.size());
+  std::iota(places.begin(), places.end(), 0);
+  Packing packing = {.rows = ToDevice(rows),
+                     .choices = ToDevice(choices),
+                     .places = ToDevice(places),
+                     .experts = ToDevice(experts)};
+  packing.experts =
+      tensor::View(packing.experts.raw(), DType::kI32, {std::ssize(rows), shape_.choices});
+  return packing;
 }
 
 void ExpertExchange::AwaitAnnouncements() {
@@ -94,38 +136,28 @@ void ExpertExchange::AwaitAnnouncements() {
   received_[rank()] = sent_[rank()];
 }
 
-void ExpertExchange::Pack(const ExpertChoices& choices, int to, const Records& records,
-                          int64_t first) {
-  tensor::Workspace::Scope scratch(step_.context.workspace);
-  const tensor::View index = scratch.Take(DType::kI32, {sent_[to].rows});
-  int32_t* next = index.data<int32_t>();
-  const int first_expert = to * experts_per_rank();
-  for (int64_t i = 0, record = first; i < std::ssize(own_); ++i) {
-    if (!Has(owners_[i], to)) continue;
-    *next++ = own_[i];
-    const auto* experts = choices.experts.row<int32_t>(i);
-    auto* packed = records.experts.row<int32_t>(record);
-    for (int choice = 0; choice < shape_.choices; ++choice) {
-      const int local = experts[choice] - first_expert;
-      packed[choice] = local >= 0 && local < experts_per_rank() ? local : -1;
-    }
-    std::copy_n(choices.weights.row<float>(i), shape_.choices, records.weights.row<float>(record));
-    ++record;
-  }
-  ops::Dispatch(step_.context, step_.ops.gather_rows,
-                {.x = x_,
-                 .index = index,
-                 .out = records.x.Rows(first, static_cast<int64_t>(sent_[to].rows))});
+void ExpertExchange::Pack(const Packing& packing, const ExpertChoices& choices, int64_t begin,
+                          int64_t count, const Records& records, int64_t first) {
+  const auto gather = [&](const tensor::ConstView& x, const tensor::View& index,
+                          const tensor::View& out) {
+    ops::Dispatch(step_.context, step_.ops.gather_rows,
+                  {.x = x, .index = index.Rows(begin, count), .out = out.Rows(first, count)});
+  };
+  gather(x_, packing.rows, records.x);
+  gather(choices.weights, packing.choices, records.weights);
+  gather(packing.experts, packing.places, records.experts);
 }
 
 void ExpertExchange::Send(const ExpertChoices& choices) {
-  Announce(choices);
-  std::vector<std::span<const std::byte>> outgoing(sent_.size());
+  ReadChoices(choices);
+  Announce();
+  const Packing packing = ArrangeRows();
   const Records leaving = TakeRecords(sent_rows_);
+  Pack(packing, choices, 0, sent_rows_, leaving, 0);
+  std::vector<std::span<const std::byte>> outgoing(sent_.size());
   int64_t next = 0;
   for (int other = 0; other < ranks(); ++other) {
     if (other == rank()) continue;
-    Pack(choices, other, leaving, next);
     outgoing[other] = leaving.Bytes(next, sent_[other].rows);
     next += sent_[other].rows;
   }
@@ -145,7 +177,7 @@ void ExpertExchange::Send(const ExpertChoices& choices) {
     next += received_[other].rows;
   }
   step_.ranks.ExchangeWithExperts(outgoing, incoming);
-  Pack(choices, rank(), here, 0);
+  Pack(packing, choices, sent_rows_, sent_[rank()].rows, here, 0);
   rows_ = here.x;
   choices_.experts = here.experts;
   choices_.weights = here.weights;
@@ -186,18 +218,22 @@ void ExpertExchange::AddUp(const tensor::View& out) {
   }
   step_.ranks.ExchangeWithExperts(outgoing, incoming);
 
-  const tensor::View places = scratch_.Take(DType::kI32, {out.size(0), MostOwners(shape_)});
-  const tensor::View ones = scratch_.Take(DType::kF32, {out.size(0), MostOwners(shape_)});
-  std::fill_n(places.data<int32_t>(), places.elements(), -1);
-  std::fill_n(ones.data<float>(), ones.elements(), 1.0F);
+  const int64_t owners = MostOwners(shape_);
+  std::vector<int32_t> places(static_cast<size_t>(out.size(0) * owners), -1);
   for (int64_t i = 0; i < std::ssize(own_); ++i) {
-    auto* place = places.row<int32_t>(own_[i]);
+    int32_t* place = places.data() + own_[i] * owners;
     for (int owner = 0; owner < ranks(); ++owner)
       if (Has(owners_[i], owner)) *place++ = next[owner]++;
   }
+  const auto table_of = [&](const tensor::View& values) {
+    return tensor::View(values.raw(), values.dtype(), {out.size(0), owners});
+  };
+  const tensor::View sorted_places = table_of(ToDevice(places));
+  const tensor::View ones = table_of(ToDevice(std::vector<float>(places.size(), 1.0F)));
   (void)step_.ranks.AwaitExperts();
-  ops::Dispatch(step_.context, step_.ops.expert_combine,
-                {.x = all_results_, .sorted_places = places, .expert_weights = ones, .out = out});
+  ops::Dispatch(
+      step_.context, step_.ops.expert_combine,
+      {.x = all_results_, .sorted_places = sorted_places, .expert_weights = ones, .out = out});
 }
 
 int64_t ExpertExchange::ScratchBytes(const Shape& shape, int64_t rows, DType compute) {
@@ -207,7 +243,9 @@ int64_t ExpertExchange::ScratchBytes(const Shape& shape, int64_t rows, DType com
   const int64_t sent = rows * std::min(shape.choices, shape.share.size - 1);
   const int64_t received = MostRows(shape, rows);
   const int64_t gathered = shape.share.row_parts == 1 ? 0 : padded(4 * rows) + padded(rows * row);
-  return gathered + padded(sent * record) + padded(received * record) + padded(4 * rows) +
+  const int64_t packed = rows * MostOwners(shape);
+  const int64_t packing = 3 * padded(4 * packed) + padded(4 * packed * shape.choices);
+  return gathered + padded(sent * record) + padded(received * record) + packing +
          padded((sent + received) * row) + 2 * padded(4 * rows * MostOwners(shape));
 }
 

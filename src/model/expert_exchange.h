@@ -17,7 +17,8 @@ namespace longspan::model {
 // The calls follow one another in the order of their declarations; between Send and Receive, rows
 // are on their way while the caller computes something else.
 //
-// For backends on the host: the choices are read where the ops left them. Takes its memory from the
+// Who gets what is decided on the host: the choices are copied there, for which a device is waited
+// for once a layer, and the numbers of rows come back. Takes its memory from the
 // step's workspace and gives it back in the end. After a failure between ranks, which the step
 // tells (model/stage_ranks.h), no rows arrive and what AddUp leaves is unspecified.
 class ExpertExchange {
@@ -82,11 +83,26 @@ class ExpertExchange {
   int ranks() const { return shape_.share.size; }
   int rank() const { return shape_.share.rank; }
   int experts_per_rank() const { return shape_.share.count(shape_.experts); }
+  // Own rows as they are packed: by the rank that they go to, those that stay here last.
+  struct Packing {
+    tensor::View rows;     // i32: of x
+    tensor::View choices;  // i32: of the choices
+    tensor::View places;   // i32: 0, 1, 2 ...
+    tensor::View experts;  // i32 [packed, choices]: numbered from the rank's first, or -1
+  };
+
+  // A copy in the step's memory, taken from the scratch.
+  template <typename T>
+  tensor::View ToDevice(const std::vector<T>& values);
   Records TakeRecords(int64_t count);
-  void Announce(const ExpertChoices& choices);
+  // What the own rows chose, on the host.
+  void ReadChoices(const ExpertChoices& choices);
+  void Announce();
+  Packing ArrangeRows();
   void AwaitAnnouncements();
-  // The own rows for a rank, with their choices, into records from `first` on.
-  void Pack(const ExpertChoices& choices, int to, const Records& records, int64_t first);
+  // Packed rows [begin, begin + count) into records from `first` on.
+  void Pack(const Packing& packing, const ExpertChoices& choices, int64_t begin, int64_t count,
+            const Records& records, int64_t first);
 
   const Step& step_;
   const Shape shape_;
@@ -95,6 +111,7 @@ class ExpertExchange {
 
   std::vector<int32_t> own_;  // rows of x
   tensor::ConstView own_rows_;
+  std::vector<int32_t> experts_;  // [own, choices]
   std::vector<uint64_t> owners_;  // of the experts of every own row, as bits
 
   // By rank; what goes to this rank itself is not sent, but stands before what comes from others.

@@ -23,12 +23,17 @@ class StageRanks {
   // x, dense, becomes the sum of the tensor-parallel ranks' x, the same bits at all of them.
   virtual void SumOverTensorRanks(const tensor::View& x) = 0;
 
-  // Sends outgoing[r] to the r-th of the ranks that divide the experts (spec::ExpertLanes), and
-  // receives incoming[r] from it, while the caller does other work; the memory stays the exchange's
-  // until AwaitExperts. The two ranks' sizes agree. One exchange at a time.
+  // Memory is the step's, on its device. Sends outgoing[r] to the r-th of the ranks that divide the
+  // experts (spec::ExpertLanes), and receives incoming[r] from it, while the caller does other
+  // work; the memory stays the exchange's until AwaitExperts. The two ranks' sizes agree. One
+  // exchange at a time.
   virtual void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
                                    std::span<const std::span<std::byte>> incoming) = 0;
-  // Whether all of it has come; false where something went wrong.
+  // The same with a few bytes, in memory of the host wherever the step's is.
+  virtual void TellExperts(std::span<const std::span<const std::byte>> outgoing,
+                           std::span<const std::span<std::byte>> incoming) = 0;
+  // Whether all of it has come; where the step's memory is a device's, it will have for what is
+  // queued from here on. false where something went wrong.
   virtual bool AwaitExperts() = 0;
 
   // x, dense, holds a block of counts[rank] elements of every context-parallel rank, in order; the
@@ -50,6 +55,10 @@ class LoneRank : public StageRanks {
   void ExchangeWithExperts(std::span<const std::span<const std::byte>> /*outgoing*/,
                            std::span<const std::span<std::byte>> /*incoming*/) override {
     LONGSPAN_CHECK(false, "a rank that has all experts exchanges nothing");
+  }
+  void TellExperts(std::span<const std::span<const std::byte>> /*outgoing*/,
+                   std::span<const std::span<std::byte>> /*incoming*/) override {
+    LONGSPAN_CHECK(false, "a rank that has all experts tells nobody of them");
   }
   bool AwaitExperts() override { return false; }
   void StartGather(const tensor::View& /*x*/, std::span<const int64_t> /*counts*/) override {}

@@ -7,6 +7,7 @@
 
 #include "kv/kv_layout.h"
 #include "model/stage_ranks.h"
+#include "ops/backend.h"
 #include "ops/dispatch.h"
 #include "ops/step_tables.h"
 #include "tensor/execution_context.h"
@@ -64,6 +65,10 @@ struct Step {
   // Of all slices, in order; or empty: not known, and nothing is chosen by it.
   std::span<const SliceExtent> slices;
   GatheredRows gathered;
+  // For what a block decides on the host: copies to and from the memory of the step, and the rows'
+  // positions. Null and empty where no block does.
+  const ops::Backend* backend = nullptr;
+  std::span<const int32_t> host_positions;
 
   // The step of the slices [first_slice, first_slice + count) alone, which have the rows
   // [first_row, first_row + rows). For what does not write to the cache; a divided one is attended
@@ -78,7 +83,11 @@ struct Step {
             slices.empty()
                 ? slices
                 : slices.subspan(static_cast<size_t>(first_slice), static_cast<size_t>(count)),
-            gathered};
+            gathered,
+            backend,
+            host_positions.empty() ? host_positions
+                                   : host_positions.subspan(static_cast<size_t>(first_row),
+                                                            static_cast<size_t>(rows))};
   }
 };
 

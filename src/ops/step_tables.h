@@ -9,7 +9,7 @@ namespace longspan::ops {
 
 // A step holds rows (tokens) of several slices; a slice is a run of positions of one sequence: a
 // prefill chunk, or the one token of a decode. They ascend, and follow each other without gaps but
-// where context-parallel ranks divide a chunk, which host backends take. Kernels read counts and
+// where context-parallel ranks divide a chunk. Kernels read counts and
 // lengths from the tables; the host values here are bounds for sizing grids and loops (and equal to
 // the counts on host backends).
 struct StepTables {

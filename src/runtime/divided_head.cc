@@ -18,6 +18,26 @@ struct Candidate {
   float logit = 0;
 };
 
+// What a rank has of all rows, one after the other: `count` tokens and as many logits of every row,
+// and the log-sums of all.
+struct Block {
+  int64_t rows;
+  int64_t count;
+
+  int64_t words() const { return rows * (2 * count + 1); }
+  View Part(const View& block, int64_t begin, DType type,
+            std::initializer_list<int64_t> sizes) const {
+    return {static_cast<int32_t*>(block.raw()) + begin, type, sizes};
+  }
+  View Tokens(const View& block) const { return Part(block, 0, DType::kI32, {rows, count}); }
+  View Logits(const View& block) const {
+    return Part(block, rows * count, DType::kF32, {rows, count});
+  }
+  View LogSums(const View& block) const {
+    return Part(block, 2 * rows * count, DType::kF32, {rows});
+  }
+};
+
 // log(sum of exp) of parts that have these.
 double JoinLogSums(const std::vector<double>& parts) {
   const double largest = *std::max_element(parts.begin(), parts.end());
@@ -72,42 +92,32 @@ base::Result<BestTokens> DividedHead::Best(const model::Step& step, const tensor
   const int64_t rows = normed.size(0);
   tensor::Workspace::Scope scope(step.context.workspace);
   const View logits = scope.Take(DType::kF32, {rows, share_size()});
-  const View tokens = scope.Take(DType::kI32, {rows, count});
-  const View values = scope.Take(DType::kF32, {rows, count});
-  const View log_sums = scope.Take(DType::kF32, {rows});
+  const Block shape = {rows, count};
+  const View all = scope.Take(DType::kI32, {group.size(), shape.words()});
+  const View own = all.Rows(group.rank(), 1);
   model_.Logits(step, normed, logits);
   ops::Dispatch(step.context, step.ops.top_logits,
-                {.logits = logits, .tokens = tokens, .values = values, .log_sums = log_sums});
-  LONGSPAN_ASSIGN_OR_RETURN(const auto own_tokens, ToHost<int32_t>(backend_, queue, tokens));
-  LONGSPAN_ASSIGN_OR_RETURN(const auto own_values, ToHost<float>(backend_, queue, values));
-  LONGSPAN_ASSIGN_OR_RETURN(const auto own_log_sums, ToHost<float>(backend_, queue, log_sums));
-
-  // A rank's block: `count` candidates of every row, and one more whose logit is the log-sum.
+                {.logits = logits,
+                 .tokens = shape.Tokens(own),
+                 .values = shape.Logits(own),
+                 .log_sums = shape.LogSums(own)});
   const auto ranks = static_cast<size_t>(group.size());
-  const auto block_size = static_cast<size_t>(rows * (count + 1));
-  std::vector<Candidate> all(ranks * block_size);
-  const auto row_of = [&](size_t rank, int64_t row) {
-    return std::span(all).subspan(rank * block_size + static_cast<size_t>(row * (count + 1)),
-                                  static_cast<size_t>(count + 1));
-  };
-  const auto first_token = static_cast<int32_t>(group.rank() * share_size());
-  for (int64_t row = 0; row < rows; ++row) {
-    const auto own = row_of(static_cast<size_t>(group.rank()), row);
-    for (int64_t i = 0; i < count; ++i)
-      own[i] = {first_token + own_tokens[row * count + i], own_values[row * count + i]};
-    own.back().logit = own_log_sums[row];
-  }
-  const std::vector<size_t> sizes(ranks, block_size * sizeof(Candidate));
-  LONGSPAN_RETURN_IF_ERROR(
-      groups_.Wait(group.AllGather(std::as_writable_bytes(std::span(all)), sizes)));
+  const std::vector<size_t> sizes(ranks, static_cast<size_t>(own.bytes()));
+  LONGSPAN_RETURN_IF_ERROR(groups_.Wait(group.AllGather(
+      {static_cast<std::byte*>(all.raw()), static_cast<size_t>(all.bytes())}, sizes)));
+  LONGSPAN_ASSIGN_OR_RETURN(auto words, ToHost<int32_t>(backend_, queue, all));
 
   BestTokens best{.count = count * group.size(), .tokens = {}, .logits = {}, .log_sums = {}};
   for (int64_t row = 0; row < rows; ++row) {
     std::vector<double> parts;
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      const auto of_rank = row_of(rank, row);
-      parts.push_back(of_rank.back().logit);
-      const auto candidates = of_rank.first(static_cast<size_t>(count));
+    for (int64_t rank = 0; rank < group.size(); ++rank) {
+      const View block(words.data() + rank * shape.words(), DType::kI32, {1, shape.words()});
+      parts.push_back(shape.LogSums(block).data<float>()[row]);
+      const auto* tokens = shape.Tokens(block).row<int32_t>(row);
+      const auto* values = shape.Logits(block).row<float>(row);
+      std::vector<Candidate> candidates;
+      for (int64_t i = 0; i < count; ++i)
+        candidates.push_back({static_cast<int32_t>(rank * share_size()) + tokens[i], values[i]});
       std::sort(candidates.begin(), candidates.end(),
                 [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
       for (const Candidate& candidate : candidates) {

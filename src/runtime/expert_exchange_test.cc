@@ -140,7 +140,8 @@ Outcome RunLane(const Case& c, int rank, const RankLinks& links) {
   ops::StepTables tables;
   tables.rows = rows;
   tables.positions = View(positions.data(), DType::kI32, {rows});
-  const model::Step step{context, backend.ops(), groups, tables, {}, {}, {}, {}};
+  const model::Step step{context, backend.ops(), groups,   tables, {}, {}, {},
+                         {},      &backend,      positions};
 
   Outcome outcome;
   outcome.out.assign(x.size(), -1);
@@ -272,10 +273,9 @@ TEST(ExpertExchangeFailureTest, ARankMayGoAfterItsAnnouncement) {
     std::array<int32_t, 2> other = {};
     std::array<int32_t, 2> own = {};
     const std::span<const std::byte> bytes = std::as_bytes(std::span(announced));
-    groups.ExchangeWithExperts(
-        std::vector{bytes, bytes},
-        std::vector<std::span<std::byte>>{std::as_writable_bytes(std::span(other)),
-                                          std::as_writable_bytes(std::span(own))});
+    groups.TellExperts(std::vector{bytes, bytes},
+                       std::vector<std::span<std::byte>>{std::as_writable_bytes(std::span(other)),
+                                                         std::as_writable_bytes(std::span(own))});
     EXPECT_TRUE(groups.AwaitExperts());
     EXPECT_GT(other[0], 0);
     links[1].Close();

@@ -13,24 +13,48 @@ namespace {
 constexpr uint64_t kTensorTag = 1;
 constexpr uint64_t kContextTag = 2;
 constexpr uint64_t kExpertTag = 3;
+constexpr uint64_t kExpertHostTag = 4;
+// Those of groups on devices are so much higher.
+constexpr uint64_t kDeviceTags = 8;
 
 int64_t Now() { return base::SteadyClock().Now().count(); }
 
-// A group of these lanes of the rank's stage; null of one lane.
+// The links to these lanes of the rank's stage, and which of them it is itself.
+struct Peers {
+  Peers(const std::vector<int>& lanes, const RankConfig& config, const RankLinks& all) {
+    const int own = config.mesh.lane_of(config.rank);
+    for (const int lane : lanes) {
+      if (lane == own) rank = static_cast<int>(links.size());
+      links.push_back(
+          lane == own
+              ? nullptr
+              : all.stage_peers.at(static_cast<size_t>(lane < own ? lane : lane - 1)).get());
+    }
+  }
+
+  std::vector<comm::Link*> links;
+  int rank = 0;
+};
+
+// Null of one lane.
 std::unique_ptr<comm::RankGroup> GroupOf(const std::vector<int>& lanes, const RankConfig& config,
                                          const RankLinks& links, uint64_t tag) {
   if (lanes.size() == 1) return nullptr;
-  const int own = config.mesh.lane_of(config.rank);
-  std::vector<comm::Link*> peers;
-  int rank = 0;
-  for (const int lane : lanes) {
-    if (lane == own) rank = static_cast<int>(peers.size());
-    peers.push_back(
-        lane == own
-            ? nullptr
-            : links.stage_peers.at(static_cast<size_t>(lane < own ? lane : lane - 1)).get());
-  }
-  return comm::CreateLinkGroup(std::move(peers), rank, tag);
+  Peers peers(lanes, config, links);
+  return comm::CreateLinkGroup(std::move(peers.links), peers.rank, tag);
+}
+
+// The same in the memory of the queue's device, of several lanes.
+base::Result<std::unique_ptr<comm::RankGroup>> DeviceGroupOf(const std::vector<int>& lanes,
+                                                             const RankConfig& config,
+                                                             const RankLinks& links,
+                                                             tensor::Queue& queue, uint64_t tag) {
+  if (links.make_device_group == nullptr)
+    return base::Unimplemented(
+        "the backend '{}' runs stages of one rank only: use --tp-size 1 and --cp-size 1",
+        config.backend);
+  Peers peers(lanes, config, links);
+  return links.make_device_group(queue, std::move(peers.links), peers.rank, tag + kDeviceTags);
 }
 
 // Blocks of so many elements that make up x, dense.
@@ -55,6 +79,32 @@ RankGroups::RankGroups(const RankConfig& config, const RankLinks& links)
       expert_group_(
           GroupOf(spec::ExpertLanes(config.mesh, config.rank), config, links, kExpertTag)) {}
 
+base::Status RankGroups::UseDevice(const RankConfig& config, const RankLinks& links,
+                                   tensor::Queue& queue) {
+  const std::vector<int> expert_lanes = spec::ExpertLanes(config.mesh, config.rank);
+  expert_host_group_ = GroupOf(expert_lanes, config, links, kExpertHostTag);
+  const auto replace = [&](std::unique_ptr<comm::RankGroup>& group, const std::vector<int>& lanes,
+                           uint64_t tag) {
+    if (group == nullptr) return base::OkStatus();
+    auto on_device = DeviceGroupOf(lanes, config, links, queue, tag);
+    if (!on_device.ok()) return on_device.status();
+    group = std::move(*on_device);
+    return base::OkStatus();
+  };
+  base::Status status =
+      replace(tensor_group_, spec::TensorLanes(config.mesh, config.rank), kTensorTag);
+  if (status.ok())
+    status = replace(context_group_, spec::ContextLanes(config.mesh, config.rank), kContextTag);
+  if (status.ok()) status = replace(expert_group_, expert_lanes, kExpertTag);
+  return status;
+}
+
+bool RankGroups::repeatable() const {
+  // What experts are told follows from the step's rows.
+  const auto may = [](const auto& group) { return group == nullptr || group->repeatable(); };
+  return expert_group_ == nullptr && may(tensor_group_) && may(context_group_);
+}
+
 void RankGroups::SumOverTensorRanks(const tensor::View& x) {
   if (tensor_group_ == nullptr || !status_.ok()) return;
   status_ = Wait(tensor_group_->AllReduce(x));
@@ -63,6 +113,12 @@ void RankGroups::SumOverTensorRanks(const tensor::View& x) {
 void RankGroups::ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
                                      std::span<const std::span<std::byte>> incoming) {
   if (status_.ok()) expert_exchange_ = expert_group_->AllToAll(outgoing, incoming);
+}
+
+void RankGroups::TellExperts(std::span<const std::span<const std::byte>> outgoing,
+                             std::span<const std::span<std::byte>> incoming) {
+  comm::RankGroup& group = expert_host_group_ ? *expert_host_group_ : *expert_group_;
+  if (status_.ok()) expert_exchange_ = group.AllToAll(outgoing, incoming);
 }
 
 bool RankGroups::AwaitExperts() {
@@ -118,7 +174,7 @@ plan::AxisBytes RankGroups::TakeReceived() {
   };
   const plan::AxisBytes all = {.tensor = bytes_of(tensor_group_),
                                .context = bytes_of(context_group_),
-                               .expert = bytes_of(expert_group_)};
+                               .expert = bytes_of(expert_group_) + bytes_of(expert_host_group_)};
   return all - std::exchange(told_, all);
 }
 

@@ -12,6 +12,7 @@
 #include "runtime/beat.h"
 #include "runtime/rank_config.h"
 #include "runtime/rank_links.h"
+#include "tensor/execution_context.h"
 
 namespace longspan::runtime {
 
@@ -21,6 +22,13 @@ class RankGroups : public model::StageRanks {
  public:
   // `links` must outlive it.
   RankGroups(const RankConfig& config, const RankLinks& links);
+
+  // From here on all buffers are in the memory of the queue's device, but those of TellExperts. All
+  // ranks of the stage do so at once. Unimplemented where the links have nothing to do it with.
+  base::Status UseDevice(const RankConfig& config, const RankLinks& links, tensor::Queue& queue);
+
+  // Whether the collective steps of a layer may be recorded and repeated.
+  bool repeatable() const;
 
   // The ranks that divide heads and columns among themselves; null where there is one.
   comm::RankGroup* tensor_group() const { return tensor_group_.get(); }
@@ -39,6 +47,8 @@ class RankGroups : public model::StageRanks {
   void FinishGathers() override;
   void ExchangeWithExperts(std::span<const std::span<const std::byte>> outgoing,
                            std::span<const std::span<std::byte>> incoming) override;
+  void TellExperts(std::span<const std::span<const std::byte>> outgoing,
+                   std::span<const std::span<std::byte>> incoming) override;
   bool AwaitExperts() override;
 
   // Runs a wait for others: it is told to the watch as such and counted. A failure closes all
@@ -60,8 +70,9 @@ class RankGroups : public model::StageRanks {
   std::unique_ptr<comm::RankGroup> tensor_group_;
   std::unique_ptr<comm::RankGroup> context_group_;
   std::unique_ptr<comm::RankGroup> expert_group_;
-  std::vector<comm::Collective> gathers_;  // under way
-  comm::Collective expert_exchange_;       // under way
+  std::unique_ptr<comm::RankGroup> expert_host_group_;  // null where expert_group_ is one
+  std::vector<comm::Collective> gathers_;               // under way
+  comm::Collective expert_exchange_;                    // under way
   base::Status status_;
   int64_t waited_ = 0;
   plan::AxisBytes told_;  // by TakeReceived

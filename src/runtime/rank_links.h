@@ -1,17 +1,29 @@
 // A rank's connections.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "base/result.h"
 #include "comm/channel.h"
 #include "comm/journal.h"
 #include "comm/link.h"
 #include "comm/peer_memory.h"
+#include "comm/rank_group.h"
+#include "tensor/execution_context.h"
 
 namespace longspan::runtime {
 
+// Makes a rank's end of a group whose buffers are in the memory of a queue's device, over links as
+// comm::CreateLinkGroup takes them.
+using DeviceGroupMaker = std::function<base::Result<std::unique_ptr<comm::RankGroup>>(
+    tensor::Queue& queue, std::vector<comm::Link*> peers, int rank, uint64_t tag)>;
+
 struct RankLinks {
+  // Null where all memory is the host's.
+  DeviceGroupMaker make_device_group;
   // What links between GPUs copy with; null where there are none.
   std::unique_ptr<comm::PeerMemory> peer_memory;
   std::unique_ptr<comm::Channel> leader;

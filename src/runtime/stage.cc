@@ -71,7 +71,7 @@ base::Status CheckWeightsFit(const RankConfig& config, const ops::Backend& backe
   if (needed > available)
     return base::ResourceExhausted(
         "the weights of stage {} need {:.1f} GiB as {} and GPU {} has {:.1f} GiB free: use more "
-        "stages (--pp-size), or a smaller model",
+        "stages (--pp-size) or ranks of a stage (--tp-size), or a smaller model",
         config.stage(), static_cast<double>(needed) / kGib, tensor::DTypeName(config.compute),
         config.device, static_cast<double>(available) / kGib);
   return base::OkStatus();
@@ -91,10 +91,6 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
   LONGSPAN_RETURN_IF_ERROR(backend.CheckTypes(config.compute, config.kv_cache));
   if (config.loops() > 1 && (links.previous == nullptr || links.next == nullptr))
     return base::InvalidArgument("looped stages need links in a ring");
-  if (config.mesh.stage_ranks() > 1 && !backend.is_on_host())
-    return base::Unimplemented(
-        "the backend '{}' runs stages of one rank only: use --tp-size 1 and --cp-size 1",
-        backend.name());
   LONGSPAN_ASSIGN_OR_RETURN(stage->whole_model_, model::LoadModelSpec(config.model_dir));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(stage->whole_model_, config.mesh.tp));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(stage->whole_model_, config.mesh));
@@ -111,8 +107,9 @@ base::Result<std::unique_ptr<Stage>> Stage::Load(const RankConfig& config,
                             backend.CreateQueue({.threads = config.threads,
                                                  .cores = config.cores,
                                                  .device = std::max(0, config.device)}));
-  if (const auto* recording = dynamic_cast<const ops::RecordingBackend*>(&backend))
-    stage->recorder_ = recording->CreateRecorder(*stage->queue_);
+  if (!backend.is_on_host())
+    LONGSPAN_RETURN_IF_ERROR(stage->groups_.UseDevice(config, links, *stage->queue_));
+  stage->repeater_.emplace(backend, *stage->queue_, stage->groups_);
   LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(config, backend, model, part));
   LONGSPAN_ASSIGN_OR_RETURN(const auto weights, OpenWeights(config));
   model::WeightLoader loader(*weights, backend, *stage->queue_,
@@ -277,12 +274,13 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
     LONGSPAN_ASSIGN_OR_RETURN(
         gathered, gather_tables_->Upload(*queue_, tables, config_.context_share().rank));
   }
-  return model::Step{*context_, backend_.ops(), groups_,        device,
-                     cosines,   sines,          tables.extents, gathered};
+  return model::Step{*context_, backend_.ops(), groups_,  device,    cosines,
+                     sines,     tables.extents, gathered, &backend_, tables.positions};
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
-  return recorder_ != nullptr && work.tables.rows == work.tables.slices &&
+  return repeater_->can_repeat() && work.tables.rows == work.tables.slices &&
+         !work.tables.sharded &&
          std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
                       [](const plan::LogitsRow& row) { return row.return_hidden; });
 }
@@ -292,6 +290,8 @@ uint64_t Stage::RepeatKey(const PreparedStep& prepared) const {
   uint64_t key = static_cast<uint64_t>(tables.rows);
   for (const int64_t part : {tables.max_pages, int64_t{prepared.slot}, int64_t{prepared.loop}})
     key = base::MixBits(key) + static_cast<uint64_t>(part);
+  for (const int64_t count : tables.gathered_counts)
+    key = base::MixBits(key) + static_cast<uint64_t>(count);
   return base::MixBits(key);
 }
 
@@ -340,7 +340,7 @@ base::Status Stage::RunLayers(const model::Step& step, const PreparedStep& prepa
       model_->Forward(step, range, kv_cache_->Layers(range), residual, tap);
   };
   if (IsRepeatable(work))
-    recorder_->Run(RepeatKey(prepared), forward);
+    work.result.timing.exchanged += repeater_->Run(RepeatKey(prepared), forward);
   else
     forward();
   LONGSPAN_RETURN_IF_ERROR(status);

@@ -11,7 +11,6 @@
 #include "comm/transfer.h"
 #include "model/stage_model.h"
 #include "ops/backend.h"
-#include "ops/step_recorder.h"
 #include "plan/step_plan.h"
 #include "plan/step_result.h"
 #include "runtime/beat.h"
@@ -22,6 +21,7 @@
 #include "runtime/rank_links.h"
 #include "runtime/residual_slots.h"
 #include "runtime/sampler.h"
+#include "runtime/step_repeater.h"
 #include "runtime/step_tables.h"
 #include "runtime/step_timer.h"
 #include "runtime/token_feed.h"
@@ -116,13 +116,13 @@ class Stage {
   RankConfig config_;
   const ops::Backend& backend_;
   const RankLinks& links_;
-  RankGroups groups_;
+  std::unique_ptr<tensor::Queue> queue_;
+  RankGroups groups_;  // may use the queue to its end
   RankReady ready_;
   spec::ModelSpec whole_model_;
   spec::ModelSpec share_;  // what tensor parallelism leaves of it to this rank
 
-  std::unique_ptr<tensor::Queue> queue_;
-  std::unique_ptr<ops::StepRecorder> recorder_;  // null where the backend has none
+  std::optional<StepRepeater> repeater_;
   std::unique_ptr<model::StageModel> model_;
   tensor::Workspace workspace_;
   std::unique_ptr<ResidualSlots> residual_slots_;

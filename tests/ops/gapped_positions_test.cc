@@ -1,5 +1,5 @@
 // What ranks compute that divide a slice's rows among themselves: the rows' positions have gaps,
-// and every row has the bits that it has in the whole slice. On backends of host memory.
+// and every row has the bits that it has in the whole slice.
 #include <tuple>
 #include <vector>
 
@@ -48,7 +48,6 @@ void ExpectSameRows(const Compute& compute) {
 
 TEST_P(GappedPositionsTest, Attention) {
   const BackendCase& c = GetParam();
-  if (!c.backend->is_on_host()) GTEST_SKIP() << "positions follow each other";
   constexpr int64_t kHeads = 6;
   constexpr int64_t kKvHeads = 2;
   constexpr int64_t kDim = 40;
@@ -82,7 +81,6 @@ TEST_P(GappedPositionsTest, Attention) {
 
 TEST_P(GappedPositionsTest, LatentAttentionToSelectedPositions) {
   const BackendCase& c = GetParam();
-  if (!c.backend->is_on_host()) GTEST_SKIP() << "positions follow each other";
   constexpr int64_t kHeads = 5;
   constexpr int64_t kRank = 48;
   constexpr int64_t kRope = 16;

@@ -41,7 +41,9 @@ void Flash(ExecutionContext& context, const ops::AttentionArgs& args, const tens
                      .out_head_stride = args.out.stride(1),
                      .tables = DeviceTables::Of(args.tables),
                      .group = static_cast<int>(args.queries.size(1) / kv_heads),
-                     .scale_log2 = ScaleLog2(args.scale)};
+                     .scale_log2 = ScaleLog2(args.scale),
+                     .exp_sums = reinterpret_cast<float2*>(args.exp_sums.data<float>()),
+                     .exp_sum_stride = args.exp_sums.stride(0) / 2};
   // The host does not know which slices have but one row, unless it is all of them. With
   // `deterministic` one kernel computes everything, in one order of sums.
   const bool split = !context.deterministic;
@@ -67,6 +69,8 @@ void Plain(ExecutionContext& context, const ops::AttentionArgs& args) {
       .out = args.out.raw(),
       .out_row_stride = args.out.stride(0),
       .out_head_stride = args.out.stride(1),
+      .exp_sums = reinterpret_cast<float2*>(args.exp_sums.data<float>()),
+      .exp_sum_stride = args.exp_sums.stride(0) / 2,
       .tables = DeviceTables::Of(args.tables),
       .group = static_cast<int>(args.queries.size(1) / kv_heads),
       .scale_log2 = ScaleLog2(args.scale)};

@@ -28,6 +28,7 @@ constexpr ops::OpTable kOps = {
     .cache_write = CacheWrite,
     .attention = Attention,
     .latent_attention = LatentAttention,
+    .merge_attention = MergeAttention,
     .expanded_latent_attention = ExpandedLatentAttention,
     .index_select = IndexSelect,
     .silu_mul = SiluMul,
@@ -38,6 +39,7 @@ constexpr ops::OpTable kOps = {
     .sample = Sample,
     .token_logprob = TokenLogprob,
     .top_logprobs = TopLogprobs,
+    .top_logits = TopLogits,
 };
 
 class CudaBackendImpl : public ops::Backend, public ops::RecordingBackend {

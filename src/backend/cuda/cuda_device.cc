@@ -1,5 +1,6 @@
 #include "backend/cuda/cuda_device.h"
 
+#include <cstdlib>
 #include <cuda_runtime_api.h>
 #include <string>
 
@@ -18,6 +19,9 @@ std::string VersionText(int version) {
 }  // namespace
 
 base::Status FindDevice() {
+  // Before anything else: streams that share one of the device's few queues wait for each other,
+  // also where one waits for another rank of this process.
+  (void)::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   int driver = 0;
   int runtime = 0;
   (void)cudaDriverGetVersion(&driver);
@@ -43,8 +47,9 @@ base::Status CheckDevice(int device) {
   LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceCount(&devices), "look for GPUs");
   if (device >= devices)
     return base::InvalidArgument(
-        "a stage is to use GPU {} and there are {}: lower --pp-size or --base-gpu-id, or let "
-        "stages share GPUs with --gpu-id-step 0",
+        "a stage is to use GPU {} and there are {}: use fewer ranks (--pp-size, --cp-size, "
+        "--tp-size), "
+        "lower --base-gpu-id, or let ranks share GPUs with --gpu-id-step 0",
         device, devices);
   cudaDeviceProp properties{};
   LONGSPAN_RETURN_IF_CUDA(cudaGetDeviceProperties(&properties, device), "look at the GPU");

@@ -24,7 +24,8 @@ base::Result<tensor::Buffer> AllocateRaw(int64_t bytes) {
   if (error == cudaErrorMemoryAllocation) {
     (void)cudaGetLastError();  // no error of the device: a smaller one may succeed
     return base::ResourceExhausted(
-        "the GPU has {:.2f} GiB of memory left of {:.2f} GiB needed: use more GPUs (--pp-size), or "
+        "the GPU has {:.2f} GiB of memory left of {:.2f} GiB needed: use more GPUs (--pp-size, "
+        "--tp-size), or "
         "lower --max-total-tokens or --chunked-prefill-size",
         Gib(AvailableDeviceBytes()), Gib(bytes));
   }

@@ -33,12 +33,14 @@ void Attention(ExecutionContext& context, const ops::AttentionArgs& args);
 void LatentAttention(ExecutionContext& context, const ops::LatentAttentionArgs& args);
 void ExpandedLatentAttention(ExecutionContext& context,
                              const ops::ExpandedLatentAttentionArgs& args);
+void MergeAttention(ExecutionContext& context, const ops::MergeAttentionArgs& args);
 void IndexSelect(ExecutionContext& context, const ops::IndexSelectArgs& args);
 
 // From logits to tokens.
 void Sample(ExecutionContext& context, const ops::SampleArgs& args);
 void TokenLogprob(ExecutionContext& context, const ops::TokenLogprobArgs& args);
 void TopLogprobs(ExecutionContext& context, const ops::TopLogprobsArgs& args);
+void TopLogits(ExecutionContext& context, const ops::TopLogitsArgs& args);
 
 // Workspace that each takes at most for steps up to the shape, on a GPU with so many
 // multiprocessors. Ops that are not listed take none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "backend/cuda/cublas_lt.h"
 #include "backend/cuda/cuda_device.h"
@@ -44,7 +45,18 @@ CudaQueue::~CudaQueue() {
 
 base::Status CudaQueue::Synchronize() {
   Note(cudaStreamSynchronize(stream_), "compute");
+  for (const auto& [number, check] : checks_) {
+    base::Status status = check();
+    if (status.ok()) continue;
+    first_error_ = std::move(status);
+    break;
+  }
   return first_error_;
+}
+
+int CudaQueue::AddCheck(std::function<base::Status()> check) {
+  checks_.emplace(next_check_, std::move(check));
+  return next_check_++;
 }
 
 base::Status CudaQueue::Upload(std::span<const std::byte> host, void* device) {

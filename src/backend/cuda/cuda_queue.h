@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
+#include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -49,6 +51,11 @@ class CudaQueue : public tensor::Queue {
   void Note(cublasStatus_t error, std::string_view what);
   const base::Status& first_error() const { return first_error_; }
 
+  // What Synchronize asks besides, once the stream is done: what is not ok there takes the place of
+  // errors of the device, which may be its consequence. Returns what RemoveCheck takes.
+  int AddCheck(std::function<base::Status()> check);
+  void RemoveCheck(int number) { checks_.erase(number); }
+
  private:
   explicit CudaQueue(int device) : device_(device) {}
   base::Status Open();
@@ -61,6 +68,8 @@ class CudaQueue : public tensor::Queue {
   StagingRing uploads_;
   tensor::Buffer download_;  // pinned
   base::Status first_error_;
+  std::map<int, std::function<base::Status()>> checks_;
+  int next_check_ = 0;
 };
 
 }  // namespace longspan::backend::cuda

@@ -10,7 +10,7 @@ __device__ int32_t EndOf(const ExpandArgs& args) {
   const int32_t rows = args.tables.slice_row_begin[1] - args.tables.slice_row_begin[0];
   if (rows == 0) return 0;
   const int32_t first = args.tables.slice_row_begin[0] - *args.tables.first_row;
-  return min(args.tables.positions[first] + rows, args.last_key);
+  return min(args.tables.positions[first + rows - 1] + 1, args.last_key);
 }
 
 // What a block of threads makes: columns of the keys or of the values of one head.

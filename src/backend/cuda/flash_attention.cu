@@ -182,13 +182,13 @@ struct Multiplier {
     if (key + S::kKeys <= block.first_visible && key + S::kKeys <= block.key_end) return;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int32_t position = block.RowOf(row + half * 8).position;
+      const int32_t position = block.PositionOf(block.RowOf(row + half * 8));
       const int32_t visible = min(position + 1, block.key_end) - key;
 #pragma unroll
       for (int n = 0; n < S::kKeys / 8; ++n)
 #pragma unroll
         for (int j = 0; j < 2; ++j)
-          if (n * 8 + lane % 4 * 2 + j >= visible) scores[n * 4 + half * 2 + j] = -INFINITY;
+          if (n * 8 + lane % 4 * 2 + j >= visible) scores[n * 4 + half * 2 + j] = ExpSumOf(0, 0);
     }
   }
 
@@ -262,7 +262,10 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   const QueryTile tile = FindTile(args.tables, index, args.group, S::kRows, args.min_rows);
   if (tile.slice < 0) return;
   const FlashBlock block = FlashBlock::Of(args, tile, blockIdx.y);
-  if (block.key_end <= args.first_key) return;
+  if (block.key_end <= args.first_key) {
+    if (args.exp_sums != nullptr) block.StoreNothing();
+    return;
+  }
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < S::kStages; ++stage) {
       InitBarrier(barriers.keys_filled + stage, S::kWarpgroup);

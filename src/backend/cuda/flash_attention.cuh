@@ -33,6 +33,9 @@ struct FlashArgs {
   int group;
   float scale_log2;  // scale * log2(e)
   int min_rows = 1;  // slices with fewer are not computed
+  // [rows, heads], rows this far apart, or null. Only where all keys come in one block.
+  float2* exp_sums = nullptr;
+  int64_t exp_sum_stride = 0;
 
   // Where keys come in blocks: this one holds positions [first_key, last_key). Running maxima, sums
   // and weighted sums of rows that go on behind it are kept in `state`, [rows, heads,

@@ -219,6 +219,17 @@ struct DecodeWarp {
   }
 };
 
+// Of a row that sees no key.
+__device__ void StoreNothing(const FlashArgs& args, const DecodePlace& place) {
+  for (int i = static_cast<int>(threadIdx.x); i < place.queries * args.value_dim; i += kThreads) {
+    const int column = i % args.value_dim;
+    const int64_t head = place.head * args.group + place.first_query + i / args.value_dim;
+    args.out[place.row * args.out_row_stride + head * args.out_head_stride + column] =
+        __float2bfloat16_rn(0);
+    if (column == 0) args.exp_sums[place.row * args.exp_sum_stride + head] = ExpSumOf(0, 0);
+  }
+}
+
 // The warps' parts [kWarps, kQueries, kPartExtra + kDim] to one of the block, or to the output.
 template <int kDim>
 __device__ void MergeWarps(const DecodeArgs& decode, const DecodePlace& place, const float* parts) {
@@ -245,6 +256,8 @@ __device__ void MergeWarps(const DecodeArgs& decode, const DecodePlace& place, c
       if (column < args.value_dim)
         args.out[place.row * args.out_row_stride + query_head * args.out_head_stride + column] =
             __float2bfloat16_rn(total / sum);
+      if (args.exp_sums != nullptr && column == 0)
+        args.exp_sums[place.row * args.exp_sum_stride + query_head] = ExpSumOf(largest, sum);
       continue;
     }
     const int64_t row_head =
@@ -269,10 +282,13 @@ __global__ void __launch_bounds__(kThreads, 2)
   const int32_t length = args.tables.positions[row] + 1;
   const int32_t keys = PartKeys(length, static_cast<int>(gridDim.x));
   const int32_t begin = static_cast<int32_t>(blockIdx.x) * keys;
-  if (begin >= length) return;
   const int first_query = static_cast<int>(blockIdx.y) / decode.kv_heads * kQueries;
   const DecodePlace place = {row, blockIdx.y % decode.kv_heads, first_query,
                              min(kQueries, args.group - first_query)};
+  if (begin >= length) {
+    if (length == 0 && decode.parts == nullptr) StoreNothing(args, place);
+    return;
+  }
   const Pipeline<kDim> pipeline = {args,
                                    args.tables.page_table + slice * args.tables.page_table_stride,
                                    place.head,
@@ -310,12 +326,14 @@ __global__ void MergeKernel(const __grid_constant__ DecodeArgs decode, int most_
   const auto [slice, row] = RowAt(decode, static_cast<int32_t>(blockIdx.y));
   if (slice < 0) return;
   const int32_t length = tables.positions[row] + 1;
-  const int32_t keys = PartKeys(length, most_parts);
+  const int32_t keys = max(PartKeys(length, most_parts), 1);
   constexpr int kStride = kPartExtra + kDim;
   const int64_t index = static_cast<int64_t>(blockIdx.y) * gridDim.x + blockIdx.x;
-  MergeParts(decode.parts + index * most_parts * kStride, (length + keys - 1) / keys, kStride,
-             args.value_dim,
-             args.out + row * args.out_row_stride + blockIdx.x * args.out_head_stride);
+  const float2 exp_sum = MergeParts(
+      decode.parts + index * most_parts * kStride, (length + keys - 1) / keys, kStride,
+      args.value_dim, args.out + row * args.out_row_stride + blockIdx.x * args.out_head_stride);
+  if (args.exp_sums != nullptr && threadIdx.x == 0)
+    args.exp_sums[row * args.exp_sum_stride + blockIdx.x] = exp_sum;
 }
 
 template <int kDim>

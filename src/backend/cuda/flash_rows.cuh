@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backend/cuda/flash_attention.cuh"
+#include "backend/cuda/partial_merge.cuh"
 #include "backend/cuda/tensor_core.cuh"
 
 namespace longspan::backend::cuda {
@@ -41,20 +42,18 @@ struct FlashSums {
 struct FlashBlock {
   const FlashArgs& args;
   QueryTile tile;
-  int64_t head;  // of keys
-  int32_t first_position;
+  int64_t head;           // of keys
   int32_t first_visible;  // positions before it are seen by all rows
   int32_t key_end;        // positions from here on are not read
   const int32_t* page_list;
 
   __device__ static FlashBlock Of(const FlashArgs& args, const QueryTile& tile, int64_t head) {
-    const int32_t position = args.tables.positions[tile.slice_row];
-    const int32_t first = position + tile.first / args.group;
-    const int32_t last = position + (tile.first + tile.count - 1) / args.group;
+    const int32_t* positions = args.tables.positions + tile.slice_row;
+    const int32_t first = positions[tile.first / args.group];
+    const int32_t last = positions[(tile.first + tile.count - 1) / args.group];
     return {args,
             tile,
             head,
-            position,
             first + 1,
             min(last + 1, args.last_key),
             args.tables.page_table + tile.slice * args.tables.page_table_stride};
@@ -64,15 +63,15 @@ struct FlashBlock {
   struct Row {
     int32_t row;   // of the op
     int32_t head;  // of queries
-    int32_t position;
     bool real;
   };
   __device__ Row RowOf(int row) const {
     const int query = tile.first + min(row, tile.count - 1);
     const int token = query / args.group;
     return {tile.slice_row + token, static_cast<int>(head) * args.group + query % args.group,
-            first_position + token, row < tile.count};
+            row < tile.count};
   }
+  __device__ int32_t PositionOf(const Row& row) const { return args.tables.positions[row.row]; }
 
   // Eight elements of a query; they need not be aligned. Zeros behind the dimension.
   __device__ void QueryWords(int query, int unit, uint32_t (&words)[4]) const {
@@ -125,6 +124,22 @@ struct FlashBlock {
     }
   }
 
+  __device__ float2* ExpSumAt(const Row& row) const {
+    return args.exp_sums + row.row * args.exp_sum_stride + row.head;
+  }
+
+  // Where no row of the tile sees a key.
+  __device__ void StoreNothing() const {
+    for (int i = static_cast<int>(threadIdx.x); i < tile.count * args.value_dim;
+         i += static_cast<int>(blockDim.x)) {
+      const Row place = RowOf(i / args.value_dim);
+      const int column = i % args.value_dim;
+      args.out[place.row * args.out_row_stride + place.head * args.out_head_stride + column] =
+          __float2bfloat16_rn(0);
+      if (column == 0) *ExpSumAt(place) = ExpSumOf(0, 0);
+    }
+  }
+
   // Rows that end in this block to the output, others to the state.
   template <int kValueDim>
   __device__ void Store(int row, int lane, const FlashSums& sums,
@@ -136,8 +151,10 @@ struct FlashBlock {
     for (int half = 0; half < 2; ++half) {
       const Row place = RowOf(row + half * 8);
       const float sum = RowSum(sums.sums[half]);
-      if (!place.real || place.position < args.first_key) continue;
-      if (place.position >= args.last_key) {
+      if (!place.real) continue;
+      const int32_t position = PositionOf(place);
+      if (args.first_key > 0 && position < args.first_key) continue;
+      if (position >= args.last_key) {
         float* state = StateOf<kValueDim>(place);
         if (lane % 4 == 0) {
           state[0] = sums.maxima[half];
@@ -150,7 +167,9 @@ struct FlashBlock {
             state[kStateExtra + n * 8 + lane % 4 * 2 + j] = out[n * 4 + half * 2 + j];
         continue;
       }
-      const float inverse = 1 / sum;
+      if (args.exp_sums != nullptr && lane % 4 == 0)
+        *ExpSumAt(place) = ExpSumOf(sums.maxima[half] * args.scale_log2, sum);
+      const float inverse = InverseOf(sum);
       Bf16* to = args.out + place.row * args.out_row_stride + place.head * args.out_head_stride;
 #pragma unroll
       for (int n = 0; n < kValueDim / 8; ++n) {

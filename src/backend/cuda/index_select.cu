@@ -35,14 +35,19 @@ struct RowTile {
   int32_t slice;  // -1: none
   int32_t row;    // of the op
   int32_t rows;
-  int32_t position;  // of the first
+  int32_t first_position;
+  int32_t last_position;
+
+  __device__ int32_t PositionOf(int i) const { return i == 0 ? first_position : last_position; }
 };
+static_assert(kIndexRows == 2);
 
 __device__ RowTile FindRows(const SelectArgs& args, int tile) {
   const QueryTile found = FindTile(args.index.tables, tile, 1, kIndexRows, 1);
-  if (found.slice < 0) return {-1, 0, 0, 0};
-  return {found.slice, found.slice_row + found.first, found.count,
-          args.index.tables.positions[found.slice_row] + found.first};
+  if (found.slice < 0) return {-1, 0, 0, 0, 0};
+  const int32_t row = found.slice_row + found.first;
+  const int32_t* positions = args.index.tables.positions + row;
+  return {found.slice, row, found.count, positions[0], positions[found.count - 1]};
 }
 
 __device__ int32_t PartKeys(int32_t length, int parts) {
@@ -53,7 +58,7 @@ __device__ int32_t PartKeys(int32_t length, int parts) {
 __device__ void SelectAll(const SelectArgs& args, const RowTile& tile, int row) {
   int32_t* selected = args.selected + (tile.row + row) * args.selected_stride;
   for (int32_t i = static_cast<int>(threadIdx.x); i < args.top_k; i += kIndexThreads)
-    selected[i] = i <= tile.position + row ? i : -1;
+    selected[i] = i <= tile.PositionOf(row) ? i : -1;
 }
 
 // Appends a tile's scores that may be among the best. By one warp.
@@ -109,7 +114,7 @@ struct Selector {
     const int warp = static_cast<int>(threadIdx.x) / 32;
     const int row = warp / kIndexGroups;
     const bool appends =
-        warp % kIndexGroups == 0 && row < tile.rows && tile.position + row >= args.top_k;
+        warp % kIndexGroups == 0 && row < tile.rows && tile.PositionOf(row) >= args.top_k;
     Appender appender = {Of(row), 0, 0, false};
     if (threadIdx.x < kIndexRows) counts[threadIdx.x] = 0;
     scorer.Begin(tile.row, tile.rows);
@@ -122,7 +127,7 @@ struct Selector {
       __syncthreads();
       if (i > 0 && appends) {
         const int32_t first = begin + (i - 1) * kIndexKeys;
-        appender.Add(partial[(i - 1) % 2], row, first, min(end, tile.position + row + 1));
+        appender.Add(partial[(i - 1) % 2], row, first, min(end, tile.PositionOf(row) + 1));
         if (threadIdx.x % 32 == 0) counts[row] = appender.count;
       }
       if (i == tiles) break;
@@ -166,7 +171,7 @@ __global__ void __launch_bounds__(kIndexThreads, 2)
     // Backwards: the last rows of a chunk see the most keys.
     const RowTile tile = FindRows(args, args.tiles - 1 - i);
     if (tile.slice < 0) continue;
-    const int32_t last = tile.position + tile.rows - 1;
+    const int32_t last = tile.last_position;
     const bool scored = last >= args.top_k;
     if (scored) {
       const int32_t keys = PartKeys(last + 1, parts);
@@ -176,7 +181,7 @@ __global__ void __launch_bounds__(kIndexThreads, 2)
       selector.Run(tile, begin, min(begin + keys, last + 1));
     }
     for (int row = 0; row < tile.rows; ++row) {
-      if (tile.position + row < args.top_k) {
+      if (tile.PositionOf(row) < args.top_k) {
         if (part == 0) SelectAll(args, tile, row);
         continue;
       }
@@ -204,7 +209,7 @@ __global__ void __launch_bounds__(kMergeThreads)
   const auto i = static_cast<int>(blockIdx.x);
   const auto row = static_cast<int>(blockIdx.y);
   const RowTile tile = FindRows(args, args.tiles - 1 - i);
-  if (tile.slice < 0 || row >= tile.rows || tile.position + row < args.top_k) return;
+  if (tile.slice < 0 || row >= tile.rows || tile.PositionOf(row) < args.top_k) return;
   const int64_t first = static_cast<int64_t>(i) * parts * kIndexRows + row;  // of the counts
   if (threadIdx.x == 0) {
     int32_t end = 0;

@@ -34,6 +34,8 @@ void Flash(ExecutionContext& context, const ops::LatentAttentionArgs& args, floa
       .out = static_cast<Bf16*>(args.out.raw()),
       .out_row_stride = args.out.stride(0),
       .out_head_stride = args.out.stride(1),
+      .exp_sums = reinterpret_cast<float2*>(args.exp_sums.data<float>()),
+      .exp_sum_stride = args.exp_sums.stride(0) / 2,
       .tables = DeviceTables::Of(args.tables),
       .heads = static_cast<int>(args.out.size(1)),
       .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e),
@@ -63,6 +65,8 @@ void Plain(ExecutionContext& context, const ops::LatentAttentionArgs& args) {
       .out = args.out.raw(),
       .out_row_stride = args.out.stride(0),
       .out_head_stride = args.out.stride(1),
+      .exp_sums = reinterpret_cast<float2*>(args.exp_sums.data<float>()),
+      .exp_sum_stride = args.exp_sums.stride(0) / 2,
       .tables = DeviceTables::Of(args.tables),
       .group = static_cast<int>(args.out.size(1)),
       .scale_log2 = static_cast<float>(args.scale * std::numbers::log2e)};

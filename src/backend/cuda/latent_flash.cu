@@ -33,7 +33,6 @@ static_assert(sizeof(Shared) <= 227 * 1024);
 struct Block {
   const LatentFlashArgs& args;
   QueryTile tile;
-  int32_t first_position;
   int first_head;  // where positions are selected: of the one row
   const int32_t* page_list;
   const int32_t* list;
@@ -44,16 +43,20 @@ struct Block {
   struct Row {
     int32_t row;
     int32_t head;
-    int32_t position;
     bool real;
   };
   __device__ Row RowOf(int query) const {
     const int flat = tile.first + min(query, tile.count - 1);
     if (list != nullptr)
       return {tile.slice_row + tile.first, first_head + min(query, tile.count - 1),
-              first_position + tile.first, query < tile.count};
+              query < tile.count};
     const int token = flat / args.heads;
-    return {tile.slice_row + token, flat % args.heads, first_position + token, query < tile.count};
+    return {tile.slice_row + token, flat % args.heads, query < tile.count};
+  }
+  __device__ int32_t PositionOf(const Row& row) const { return args.tables.positions[row.row]; }
+
+  __device__ float2* ExpSumAt(const Row& row) const {
+    return args.exp_sums + row.row * args.exp_sum_stride + row.head;
   }
 
   __device__ SwizzledTile<kDim> Queries() const { return {SharedAddress(shared.queries)}; }
@@ -126,7 +129,6 @@ __device__ int32_t PartKeys(int32_t count, int parts) {
 struct Place {
   QueryTile tile;
   int first_head;
-  int32_t first_position;
   int32_t count;  // of keys
 };
 
@@ -137,14 +139,14 @@ __device__ Place FindPlace(const LatentFlashArgs& args, int index) {
   place.tile = lists ? FindTile(args.tables, index / head_blocks, 1, 1, 1)
                      : FindTile(args.tables, index, args.heads, kQueries, 1);
   if (place.tile.slice < 0) return place;
-  place.first_position = args.tables.positions[place.tile.slice_row];
   if (lists) {
     place.first_head = index % head_blocks * kQueries;
     place.tile.count = min(kQueries, args.heads - place.first_head);
     const int64_t row = place.tile.slice_row + place.tile.first;
     place.count = CountSelected(args.selected + row * args.selected_stride, args.top_k);
   } else {
-    place.count = place.first_position + (place.tile.first + place.tile.count - 1) / args.heads + 1;
+    const int last_token = (place.tile.first + place.tile.count - 1) / args.heads;
+    place.count = args.tables.positions[place.tile.slice_row + last_token] + 1;
   }
   return place;
 }
@@ -181,8 +183,10 @@ __device__ void MaskAndScale(const Block& block, int32_t key, int warp, int lane
                              float (&scores)[4][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int32_t position = block.RowOf(warp % 4 * 16 + half * 8 + lane / 4).position;
-    const int32_t limit = block.list == nullptr ? min(position + 1, block.end) : block.end;
+    const int query = warp % 4 * 16 + half * 8 + lane / 4;
+    const int32_t limit = block.list == nullptr
+                              ? min(block.PositionOf(block.RowOf(query)) + 1, block.end)
+                              : block.end;
     const int32_t visible = limit - key - warp / 4 * 32;
 #pragma unroll
     for (int n = 0; n < 4; ++n)
@@ -284,7 +288,9 @@ __device__ void Store(const Block& block, int warp, int lane, const Accumulator&
           part[kPartExtra + first + n * 8 + j] = sums.out[n][2 * half + j];
       continue;
     }
-    const float inverse = 1 / sum;
+    if (block.args.exp_sums != nullptr && warp < 4 && lane % 4 == 0)
+      *block.ExpSumAt(row) = ExpSumOf(sums.maxima[half], sum);
+    const float inverse = InverseOf(sum);
     Bf16* out = args.out + row.row * args.out_row_stride + row.head * args.out_head_stride;
 #pragma unroll
     for (int n = 0; n < kHalf / 8; ++n)
@@ -301,12 +307,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (place.tile.slice < 0) return;
   const int32_t part_keys = PartKeys(place.count, static_cast<int>(gridDim.y));
   const int32_t begin = static_cast<int32_t>(blockIdx.y) * part_keys;
-  if (begin >= place.count) return;
+  if (begin >= place.count && (place.count > 0 || gridDim.y > 1)) return;
   const int64_t row = place.tile.slice_row + place.tile.first;
   const Block block = {
       args,
       place.tile,
-      place.first_position,
       place.first_head,
       args.tables.page_table + place.tile.slice * args.tables.page_table_stride,
       args.selected == nullptr ? nullptr : args.selected + row * args.selected_stride,
@@ -347,11 +352,13 @@ __global__ void MergeKernel(const __grid_constant__ LatentFlashArgs args, int pa
   const bool lists = args.selected != nullptr;
   const int64_t row = place.tile.slice_row + (lists ? place.tile.first : flat / args.heads);
   const int64_t head = lists ? place.first_head + query : flat % args.heads;
-  const int32_t keys = PartKeys(place.count, parts);
-  MergeParts(
+  const int32_t keys = max(PartKeys(place.count, parts), 1);
+  const float2 exp_sum = MergeParts(
       args.parts + (static_cast<int64_t>(tile_block) * kQueries + query) * parts * kPartStride,
       (place.count + keys - 1) / keys, kPartStride, kLatentRank,
       args.out + row * args.out_row_stride + head * args.out_head_stride);
+  if (args.exp_sums != nullptr && threadIdx.x == 0)
+    args.exp_sums[row * args.exp_sum_stride + head] = exp_sum;
 }
 
 }  // namespace

@@ -27,6 +27,8 @@ struct LatentFlashArgs {
   Bf16* out;
   int64_t out_row_stride;
   int64_t out_head_stride;
+  float2* exp_sums;  // [rows, heads], rows this far apart, or null
+  int64_t exp_sum_stride;
   DeviceTables tables;
   int heads;
   float scale_log2;  // scale * log2(e)

@@ -1,4 +1,4 @@
-// token_logprob and top_logprobs: a block for every row.
+// token_logprob, top_logprobs and top_logits: a block for every row.
 #include <algorithm>
 
 #include "backend/cuda/cuda_ops.h"
@@ -44,8 +44,9 @@ struct TopRows {
   int64_t count;  // tokens of a row
   int32_t* tokens;
   int64_t tokens_stride;
-  float* logprobs;
+  float* logprobs;  // or where log_sums are wanted, the logits themselves
   int64_t logprobs_stride;
+  float* log_sums;  // or null
 };
 
 // All keys of a row differ: the logit, then the lower token.
@@ -91,7 +92,8 @@ __device__ uint64_t ReportBest(const TopRows& p, const RowSums& sums, uint64_t l
     const int32_t token = TokenOf(key);
     p.tokens[row * p.tokens_stride + place] = token;
     p.logprobs[row * p.logprobs_stride + place] =
-        static_cast<float>(Logit(logits[token]) - sums.log_sum);
+        p.log_sums != nullptr ? logits[token]
+                              : static_cast<float>(Logit(logits[token]) - sums.log_sum);
   }
   __syncthreads();
   return threshold.key;
@@ -100,6 +102,8 @@ __device__ uint64_t ReportBest(const TopRows& p, const RowSums& sums, uint64_t l
 __global__ void __launch_bounds__(kThreads) TopLogprobsKernel(const TopRows p) {
   __shared__ SelectionScratch scratch;
   const RowSums sums = SumRow(p.logits + blockIdx.x * p.logits_stride, p.vocab);
+  if (p.log_sums != nullptr && threadIdx.x == 0)
+    p.log_sums[blockIdx.x] = static_cast<float>(sums.log_sum);
   uint64_t limit = ~uint64_t{0};
   for (int64_t first = 0; first < p.count; first += kListed)
     limit = ReportBest(p, sums, limit, first, min(int64_t{kListed}, p.count - first), scratch);
@@ -127,8 +131,25 @@ void TopLogprobs(ExecutionContext& context, const ops::TopLogprobsArgs& args) {
        .tokens = args.tokens.data<int32_t>(),
        .tokens_stride = args.tokens.stride(0),
        .logprobs = args.logprobs.data<float>(),
-       .logprobs_stride = args.logprobs.stride(0)});
+       .logprobs_stride = args.logprobs.stride(0),
+       .log_sums = nullptr});
   NoteLaunch(context, "top_logprobs");
+}
+
+void TopLogits(ExecutionContext& context, const ops::TopLogitsArgs& args) {
+  const int64_t rows = args.logits.size(0);
+  if (rows == 0) return;
+  TopLogprobsKernel<<<static_cast<unsigned>(rows), kThreads, 0, StreamOf(context)>>>(
+      {.logits = args.logits.data<float>(),
+       .logits_stride = args.logits.stride(0),
+       .vocab = args.logits.size(1),
+       .count = args.tokens.size(1),
+       .tokens = args.tokens.data<int32_t>(),
+       .tokens_stride = args.tokens.stride(0),
+       .logprobs = args.values.data<float>(),
+       .logprobs_stride = args.values.stride(0),
+       .log_sums = args.log_sums.data<float>()});
+  NoteLaunch(context, "top_logits");
 }
 
 }  // namespace longspan::backend::cuda

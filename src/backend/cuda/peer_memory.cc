@@ -192,6 +192,11 @@ bool CanCopyBetween(int from, int to) {
   return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can != 0;
 }
 
+int VisibleDevices() {
+  int devices = 0;
+  return cudaGetDeviceCount(&devices) == cudaSuccess ? devices : 0;
+}
+
 base::Result<std::unique_ptr<comm::PeerMemory>> CreatePeerMemory(int device) {
   return CudaPeerMemory::Create(device);
 }

@@ -12,6 +12,10 @@ namespace longspan::backend::cuda {
 // GPU can to its own. False too where the program was built without CUDA. No context is made.
 bool CanCopyBetween(int from, int to);
 
+// How many GPUs this process sees; none where the program was built without CUDA. No context is
+// made.
+int VisibleDevices();
+
 // The memory of `device` in this process. Copies are made by its copy engines, on a stream of their
 // own, beside kernels. Peers are other processes (through CUDA's IPC handles) or this one.
 base::Result<std::unique_ptr<comm::PeerMemory>> CreatePeerMemory(int device);

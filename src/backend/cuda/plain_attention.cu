@@ -1,3 +1,4 @@
+#include "backend/cuda/partial_merge.cuh"
 #include "backend/cuda/plain_attention.cuh"
 #include "backend/cuda/stream.h"
 
@@ -31,7 +32,6 @@ struct Block {
   Layout layout;
   float* memory;
   QueryTile tile;
-  int32_t first_position;
   int first_head;  // where positions are selected: of the one row
   int64_t kv_head;
 
@@ -46,7 +46,7 @@ struct Block {
     const int token = lists ? tile.first : flat / args.group;
     const int head = lists ? first_head + query : flat % args.group;
     return {tile.slice_row + token, static_cast<int>(kv_head) * args.group + head,
-            first_position + token};
+            args.tables.positions[tile.slice_row + token]};
   }
 
   __device__ float* Stats(int which) const {
@@ -178,7 +178,7 @@ struct Block {
       const int query = i / layout.value_dim;
       const int column = i % layout.value_dim;
       const Row row = RowOf(query);
-      if (row.position < args.first_key) continue;
+      if (args.first_key > 0 && row.position < args.first_key) continue;
       const float sum = memory[layout.sums() + i];
       if (row.position >= args.last_key) {
         float* state = args.state + (static_cast<int64_t>(row.row) * heads + row.head) * stride;
@@ -189,7 +189,10 @@ struct Block {
       }
       static_cast<Query*>(
           args.out)[row.row * args.out_row_stride + row.head * args.out_head_stride + column] =
-          FromFloat<Query>(sum / Stats(1)[query]);
+          FromFloat<Query>(sum * InverseOf(Stats(1)[query]));
+      if (args.exp_sums != nullptr && column == 0)
+        args.exp_sums[row.row * args.exp_sum_stride + row.head] =
+            ExpSumOf(Stats(0)[query], Stats(1)[query]);
     }
   }
 };
@@ -208,15 +211,14 @@ __global__ void __launch_bounds__(kThreads)
   if (tile.slice < 0) return;
   const int first_head = index % head_blocks * layout.queries;
   if (lists) tile.count = min(layout.queries, args.group - first_head);
-  const int32_t first_position = args.tables.positions[tile.slice_row];
   const int last_token = lists ? tile.first : (tile.first + tile.count - 1) / args.group;
-  if (first_position + last_token < args.first_key) return;
+  const int32_t last_position = args.tables.positions[tile.slice_row + last_token];
+  if (args.first_key > 0 && last_position < args.first_key) return;
   const int32_t* list =
       lists ? args.selected + (tile.slice_row + tile.first) * args.selected_stride : nullptr;
-  const int32_t end = lists ? args.top_k : min(first_position + last_token + 1, args.last_key);
+  const int32_t end = lists ? args.top_k : min(last_position + 1, args.last_key);
   const int32_t* page_list = args.tables.page_table + tile.slice * args.tables.page_table_stride;
-  const Block<Query, Cache> block = {args,           layout,     memory,    tile,
-                                     first_position, first_head, blockIdx.y};
+  const Block<Query, Cache> block = {args, layout, memory, tile, first_head, blockIdx.y};
   block.LoadQueries();
   block.Begin();
   for (int32_t key = args.first_key; key < end; key += kKeys) {

@@ -39,6 +39,8 @@ struct PlainArgs {
   void* out = nullptr;
   int64_t out_row_stride = 0;
   int64_t out_head_stride = 0;
+  float2* exp_sums = nullptr;  // as in FlashArgs
+  int64_t exp_sum_stride = 0;
   DeviceTables tables;
   int group = 1;
   float scale_log2 = 1;  // scale * log2(e)

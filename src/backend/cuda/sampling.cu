@@ -1,6 +1,7 @@
 // sample: four kernels, whose numbers are doubles as in the reference. The first reads the logits;
 // the second decides for every row what its filters keep; the third draws; the last one reports.
-// How a row is cut into parts depends on the size of the vocabulary alone.
+// How a row is cut into parts depends on the size of the vocabulary alone. Where the columns are
+// some tokens only, "token" means a column up to the draw and the report.
 #include <algorithm>
 
 #include "backend/cuda/cuda_ops.h"
@@ -61,6 +62,8 @@ struct SampleRows {
   const int32_t* history_begin;
   const int32_t* history_tokens;
   const int32_t* history_counts;
+  const int32_t* column_tokens;  // [rows, vocab], or null: column i is token i
+  int64_t column_tokens_stride;
   double* scores;           // [rows, vocab], after penalties and temperature
   PartLogits* part_logits;  // [rows, parts]
   PartDraw* part_draws;     // [rows, parts]
@@ -75,8 +78,12 @@ struct SampleRows {
   __device__ double divisor(int64_t row) const {
     return temperature[row] == 0.0f ? 1.0 : static_cast<double>(temperature[row]);
   }
-  __device__ float logit(int64_t row, int64_t token) const {
-    return Logit(logits[row * logits_stride + token]);
+  __device__ float logit(int64_t row, int64_t column) const {
+    return Logit(logits[row * logits_stride + column]);
+  }
+  __device__ int32_t TokenOf(int64_t row, int64_t column) const {
+    return column_tokens == nullptr ? static_cast<int32_t>(column)
+                                    : column_tokens[row * column_tokens_stride + column];
   }
 };
 
@@ -264,7 +271,7 @@ __global__ void __launch_bounds__(kThreads) DrawKernel(const SampleRows p) {
     if (score < choice.cut || (score == choice.cut && token > choice.last) ||
         score == kMinusInfinity)
       continue;
-    const auto lane = static_cast<uint64_t>(token);
+    const auto lane = static_cast<uint64_t>(p.TokenOf(row, token));
     if (best.index >= 0 &&
         score + RoughNoise(ops::CounterBits(seed, position, lane)) + kRoughError < best.value)
       continue;
@@ -291,7 +298,7 @@ __global__ void __launch_bounds__(kThreads) ReportKernel(const SampleRows p, int
     token = BestOfWarp(best).index;
   }
   if (threadIdx.x % 32 != 0) return;
-  p.tokens[row] = token;
+  p.tokens[row] = p.TokenOf(row, token);
   p.logprobs[row] = static_cast<float>(p.logit(row, token) - choice.log_sum);
 }
 
@@ -335,6 +342,8 @@ void Sample(ExecutionContext& context, const ops::SampleArgs& args) {
                   .history_begin = tables.history_begin.data<int32_t>(),
                   .history_tokens = ints(tables.history_tokens),
                   .history_counts = ints(tables.history_counts),
+                  .column_tokens = ints(args.column_tokens),
+                  .column_tokens_stride = args.column_tokens.stride(0),
                   .tokens = args.tokens.data<int32_t>(),
                   .logprobs = args.logprobs.data<float>()};
   take(p.scores, rows * vocab);

@@ -21,7 +21,7 @@ class GroupTest : public testing::TestWithParam<std::tuple<Transport, int>> {
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, GroupTest,
-                         testing::Combine(testing::ValuesIn(LinkTransports()),
+                         testing::Combine(testing::ValuesIn(GroupTransports()),
                                           testing::Values(1, 2, 3, 4)),
                          [](const auto& param) {
                            return fmt::format("{}{}", std::get<0>(param.param).name,
@@ -180,8 +180,7 @@ TEST_P(GroupTest, ManyGoOnAtOnce) {
   constexpr int kRounds = 20;
   constexpr int64_t kCount = 9000;
   const std::vector<float> want = SumOfAll(ranks.size(), kCount);
-  std::vector<std::unique_ptr<RankGroup>> others;
-  for (int rank = 0; rank < ranks.size(); ++rank) others.push_back(ranks.MakeGroup(rank, 2));
+  const std::vector<std::unique_ptr<RankGroup>> others = ranks.MakeGroups(2);
   ranks.Run([&](RankGroup& group) {
     RankGroup& other = *others[static_cast<size_t>(group.rank())];
     std::vector<std::vector<float>> sums(kRounds, NumbersOf(group.rank(), kCount));

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 
 #include "comm/channel.h"
 #include "comm/link.h"
+#include "comm/rank_group.h"
 
 namespace longspan::comm {
 
@@ -21,6 +23,9 @@ struct Transport {
   std::function<LinkPair()> make_links;
   std::function<ChannelPair(ChannelLimits)> make_channels;  // empty where it has links only
   size_t large = 64 << 20;                                  // bytes of the largest message to try
+  // A group over links; empty: comm::CreateLinkGroup. All ranks make theirs at once.
+  std::function<std::unique_ptr<RankGroup>(std::vector<Link*> peers, int rank, uint64_t tag)>
+      make_group = nullptr;
 };
 
 // How gtest prints a parameter.
@@ -29,6 +34,10 @@ inline void PrintTo(const Transport& transport, std::ostream* out) { *out << tra
 // In one process, AF_UNIX, shared memory, TCP, each of the first three under the decorator without
 // faults and with a short delay, and copies between peers over some of them.
 std::vector<Transport> LinkTransports();
+
+// What groups are made of: all of these, or in a program of its own those of a device
+// (tests/gpu/peer_groups.cc).
+std::vector<Transport> GroupTransports();
 
 // Those of them that have channels.
 std::vector<Transport> ChannelTransports();

@@ -1,0 +1,7 @@
+#include "comm/conformance/transports.h"
+
+namespace longspan::comm {
+
+std::vector<Transport> GroupTransports() { return LinkTransports(); }
+
+}  // namespace longspan::comm
