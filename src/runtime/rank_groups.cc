@@ -162,7 +162,8 @@ base::Status RankGroups::Wait(comm::Collective collective) {
 }
 
 void RankGroups::Close() {
-  for (comm::RankGroup* group : {tensor_group(), context_group(), expert_group()})
+  for (comm::RankGroup* group :
+       {tensor_group(), context_group(), expert_group(), expert_host_group_.get()})
     if (group != nullptr) group->Close();
 }
 
