@@ -188,7 +188,7 @@ struct Multiplier {
       for (int n = 0; n < S::kKeys / 8; ++n)
 #pragma unroll
         for (int j = 0; j < 2; ++j)
-          if (n * 8 + lane % 4 * 2 + j >= visible) scores[n * 4 + half * 2 + j] = ExpSumOf(0, 0);
+          if (n * 8 + lane % 4 * 2 + j >= visible) scores[n * 4 + half * 2 + j] = -INFINITY;
     }
   }
 
