@@ -1,7 +1,12 @@
 // Planned chunks in the real scheduler, over stages that only count time.
 #include <algorithm>
-#include <numeric>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <memory>
 #include <random>
+#include <utility>
+#include <vector>
 
 #include <gtest/gtest.h>
 
