@@ -9,6 +9,7 @@
 #include <system_error>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -123,7 +124,7 @@ void CostCache::Save(const plan::PipelineCost& cost) const {
   std::error_code error;
   fs::create_directories(file_.parent_path(), error);
   fs::path written = file_;
-  written += "." + std::to_string(getpid());
+  written += fmt::format(".{}", getpid());
   std::ofstream stream(written);
   stream << file.dump(2) << '\n';
   stream.close();

@@ -1,5 +1,6 @@
 // `longspan generate`, as a user calls it.
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 #include <fmt/format.h>
@@ -207,6 +208,51 @@ TEST(GenerateTest, TwoRanksOfTwoLoopsAnswerAsOne) {
     // Times per chunk and stage, of both loops.
     for (const json& chunk : result["pipeline"]["chunks"]) EXPECT_EQ(chunk["stage_ms"].size(), 2u);
   }
+}
+
+TEST(GenerateTest, EveryChunkPolicyGivesTheSameAnswer) {
+  const TemporaryFolder folder;
+  const json golden = GoldenCase("needle1000");
+  const auto tokens = static_cast<int64_t>(golden["ids"].size());
+  const std::string file = folder.Write("ids.json", golden["ids"].dump());
+  const std::vector<std::vector<std::string>> policies = {
+      {"--chunk-policy", "planned"},
+      {"--chunk-policy", "planned", "--virtual-stages", "2"},
+      {"--chunk-policy", "quadratic", "--dynamic-chunking-smooth-factor", "1"},
+      {"--enable-dynamic-chunking"}};
+  for (const std::vector<std::string>& policy : policies) {
+    std::vector<std::string> flags = {
+        "--ids-file",  file, "--max-tokens",           "32", "--pp-size", "2", "--dtype", "f32",
+        "--page-size", "16", "--chunked-prefill-size", "256"};
+    flags.insert(flags.end(), policy.begin(), policy.end());
+    const json result = GenerateJson(flags);
+    EXPECT_EQ(result["outputs"][0]["ids"], golden["greedy"]) << fmt::format("{}", policy);
+    int64_t begin = 0;
+    for (const json& chunk : result["pipeline"]["chunks"]) {
+      EXPECT_EQ(chunk["begin"], begin);
+      begin = chunk["end"];
+      EXPECT_LE(begin - chunk["begin"].get<int64_t>(), 256);
+      EXPECT_TRUE(begin == tokens || begin % 16 == 0) << begin;
+    }
+    EXPECT_EQ(begin, tokens);
+  }
+}
+
+// The second run begins with what the first one has learnt, and says so to nobody.
+TEST(GenerateTest, WhatWasLearntIsKeptUnlessTheLayoutIsAnother) {
+  const TemporaryFolder folder;
+  const std::string costs = folder.path() / "costs";
+  const std::string file = folder.Write("ids.json", GoldenCase("needle1000")["ids"].dump());
+  const auto run = [&](const char* stages) {
+    GenerateJson({"--ids-file", file, "--max-tokens", "1", "--pp-size", stages,
+                  "--chunked-prefill-size", "32", "--cost-cache", costs});
+  };
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(costs), {}); };
+  run("1");
+  run("1");
+  EXPECT_EQ(files(), 1);
+  run("2");
+  EXPECT_EQ(files(), 2);
 }
 
 TEST(GenerateTest, ASecondTurnBeginsBehindTheFirst) {

@@ -75,6 +75,8 @@ RunningProgram::RunningProgram(const std::vector<std::string>& arguments, RunOpt
     variables.emplace_back(*variable);
   // On every machine the same, whether it has a GPU or not; tests of GPUs say so.
   options_.environment.try_emplace("LONGSPAN_BACKEND", "cpu");
+  // Cuts that do not depend on times; tests of other policies say so.
+  options_.environment.try_emplace("LONGSPAN_CHUNK_POLICY", "fixed");
   // What one run learns is not to change what the next one does.
   options_.environment.try_emplace("LONGSPAN_COST_CACHE", "off");
   for (const auto& [name, value] : options_.environment) {
