@@ -199,14 +199,21 @@ base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
                         .tables = tables,
                         .scale = ScaleOf(indexer.head_dim),
                         .selected = selected});
-  return bench.Time(
-      bench.ops().index_select, variants,
-      {.op = "index_select",
-       .shape = fmt::format("{} of {}, {} heads of {}", indexer.top_k, Describe(shape),
-                            indexer.heads, indexer.head_dim),
-       .flops = 2 * shape.Pairs() * static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
-       .bytes = CacheBytes(bench, shape, indexer.head_dim) +
-                static_cast<double>(queries.bytes() + selected.bytes())});
+  // Rows that see top_k positions or fewer take them all without a score.
+  SliceShape scoring = shape;
+  scoring.rows -=
+      std::clamp(int64_t{indexer.top_k} - (shape.keys - shape.rows), int64_t{0}, shape.rows);
+  double scored_bytes = 0;
+  if (scoring.rows > 0)
+    scored_bytes = CacheBytes(bench, shape, indexer.head_dim) +
+                   static_cast<double>(queries.bytes() / shape.rows * scoring.rows);
+  return bench.Time(bench.ops().index_select, variants,
+                    {.op = "index_select",
+                     .shape = fmt::format("{} of {}, {} heads of {}", indexer.top_k,
+                                          Describe(shape), indexer.heads, indexer.head_dim),
+                     .flops = 2 * scoring.Pairs() *
+                              static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
+                     .bytes = scored_bytes + static_cast<double>(selected.bytes())});
 }
 
 base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t heads,
