@@ -47,7 +47,8 @@ int64_t ChunkCutter::NextEnd(Sequence& sequence, const Limits& limits, double dr
     case ChunkPolicy::Kind::kPlanned: {
       if (!IsPlanned(sequence, drain_share)) Plan(sequence, limits.chunk_tokens, drain_share, fit);
       const std::vector<int64_t>& ends = sequence.planned.ends;
-      return std::min(*std::upper_bound(ends.begin(), ends.end(), begin), begin + limits.left);
+      const int64_t planned = *std::upper_bound(ends.begin(), ends.end(), begin);
+      return WithShortSteps(begin, std::min(planned, begin + limits.left), fit);
     }
     case ChunkPolicy::Kind::kQuadratic:
       return std::min(QuadraticEnd(sequence, fit), begin + limits.left);
@@ -105,6 +106,14 @@ void ChunkCutter::Plan(Sequence& sequence, int64_t chunk_tokens, double drain_sh
                       .longest_s = chunks.longest_s,
                       .drain_share = drain_share,
                       .costs_number = costs_number_};
+}
+
+int64_t ChunkCutter::WithShortSteps(int64_t begin, int64_t end, const plan::PipelineFit& fit) {
+  constexpr uint64_t kOneOf = 3;
+  // One rank has nothing to weigh a step's time against.
+  if (fit.has_seen_lengths() || fit.cost().shape.ranks == 1 || ++chunks_ % kOneOf != 0) return end;
+  const int64_t half = (begin + (end - begin) / 2) / page_size_ * page_size_;
+  return half > begin ? half : end;
 }
 
 int64_t ChunkCutter::QuadraticEnd(const Sequence& sequence, const plan::PipelineFit& fit) const {

@@ -124,7 +124,7 @@ TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
   for (size_t i = 0; i < server.plans().size(); ++i) {
     if (server.plan_times()[i] < 1 || server.plan_times()[i] >= server.outcome(1).finish) continue;
     // A few steps teach the model what they are like.
-    EXPECT_LE(server.plan_seconds()[i], ++bounded < 10 ? 0.024 : 0.0208) << i;
+    EXPECT_LE(server.plan_seconds()[i], ++bounded < 40 ? 0.024 : 0.0208) << i;
   }
   EXPECT_GT(bounded, 30);
 }
@@ -176,7 +176,7 @@ TEST(PlannedChunksTest, WrongMeasurementsMakeNoWrongPlans) {
     for (int chunks = 0; chunks < 20;) chunks += static_cast<int>(run(truth).size());
     const plan::PipelineCost cost = CostOf(4, kCost);
     EXPECT_LE(plan::Predict(cost, 0, run(truth)).makespan_s,
-              1.03 * plan::PlanChunks(cost, {.end = kPrompt, .max_tokens = 8192}).makespan_s);
+              1.05 * plan::PlanChunks(cost, {.end = kPrompt, .max_tokens = 8192}).makespan_s);
   }
 }
 

@@ -19,8 +19,9 @@ constexpr int64_t kWaitingShare = 4;
 plan::PipelineCost PriorOf(const SchedulerOptions& options) {
   if (!options.prior.stages.empty()) return options.prior;
   return {.shape = {.ranks = options.stages},
-          .stages = std::vector<plan::ChunkCost>(static_cast<size_t>(options.stages),
-                                                 {.per_token = 1e-3, .per_decode_row = 1e-3})};
+          .stages = std::vector<plan::ChunkCost>(
+              static_cast<size_t>(options.stages),
+              {.per_step = 1e-2, .per_token = 1e-3, .per_decode_row = 1e-3})};
 }
 
 bool WantsRows(const Sequence& sequence) {

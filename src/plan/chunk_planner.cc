@@ -16,10 +16,10 @@ constexpr int64_t kExactPages = 2048;
 constexpr double kExact = 1e-12;
 constexpr double kNear = 5e-4;
 // Chunk passes through stages that a search looks at: some milliseconds.
-constexpr int64_t kMostPasses = 120'000;
+constexpr int64_t kMostPasses = 600'000;
 constexpr int64_t kMostPassesOfLong = 30'000;
 // Plans that small changes are tried on, and prompts so short that every number of chunks is.
-constexpr size_t kRefined = 8;
+constexpr size_t kRefined = 24;
 constexpr int64_t kShortPages = 48;
 
 PipelineCost SaneCost(const PipelineCost& cost) {

@@ -160,6 +160,9 @@ void CostFit::Add(const StepWork& work, double seconds) {
     ++errors_since_change_;
   }
   ++measurements_;
+  if (work.tokens > 2 * longest_tokens_) short_steps_ = longest_tokens_ > 0 ? 1 : 0;
+  longest_tokens_ = std::max(longest_tokens_, work.tokens);
+  if (2 * work.tokens <= longest_tokens_) ++short_steps_;
   latest_.push_back(measurement);
   ForgetWhatWasBefore();
   if (latest_.size() > kLatest) {
@@ -182,6 +185,8 @@ void CostFit::ForgetWhatWasBefore() {
   // One of them may be an accident of its own.
   if (low > 1) return;
   errors_since_change_ = 0;
+  longest_tokens_ = 0;
+  short_steps_ = 0;
   older_ = {};
   while (latest_.size() > kChanged) latest_.pop_front();
 }

@@ -34,12 +34,17 @@ class CostFit {
   const ChunkCost& cost() const { return cost_; }
   int64_t measurements() const { return measurements_; }
 
+  // Whether short steps and ones at least twice as long were measured. Without both, the time of a
+  // step and that of its tokens cannot be told apart.
+  bool has_seen_lengths() const { return short_steps_ >= kShortSteps; }
+
   // The median relative error of the predictions for the latest steps, made before each of them
   // was known; 1 before the first.
   double error() const;
 
  private:
   static constexpr size_t kTerms = 8;
+  static constexpr int kShortSteps = 4;
   using Terms = std::array<double, kTerms>;
 
   struct Measurement {
@@ -72,6 +77,8 @@ class CostFit {
   Sums older_;
   std::deque<double> errors_;  // signed logarithms, of predictions
   size_t errors_since_change_ = 0;
+  double longest_tokens_ = 0;  // of a step since a change
+  int short_steps_ = 0;        // that had half of that at most
 };
 
 // The costs of all stages, learnt rank by rank.
@@ -96,6 +103,7 @@ class PipelineFit {
   // Of the rank that is predicted worst.
   double error() const;
   int64_t measurements() const { return fits_.front().measurements(); }
+  bool has_seen_lengths() const { return fits_.front().has_seen_lengths(); }
   int64_t top_k() const { return rank_costs_.front().top_k; }
 
  private:
