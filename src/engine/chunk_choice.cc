@@ -37,7 +37,8 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
       if (first) step_s = cutter_.StepSeconds(*prompt, work_s, time_);
       if (!first) end = JoiningEnd(*prompt, end, step_s, builder);
     }
-    if (end <= begin) break;
+    if (end <= begin && (bounded || budget <= 0)) break;
+    if (end <= begin) continue;  // one that is shorter may still fit
     if (overtakes && !first && end < prompt->prefill_length()) continue;
     builder.AddChunk(*prompt, end);
     budget -= end - begin;

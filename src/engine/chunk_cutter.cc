@@ -47,7 +47,11 @@ int64_t ChunkCutter::NextEnd(Sequence& sequence, const Limits& limits, double dr
     case ChunkPolicy::Kind::kPlanned: {
       if (!IsPlanned(sequence, drain_share)) Plan(sequence, limits.chunk_tokens, drain_share, fit);
       const std::vector<int64_t>& ends = sequence.planned.ends;
-      return std::min(*std::upper_bound(ends.begin(), ends.end(), begin), begin + limits.left);
+      const int64_t planned = *std::upper_bound(ends.begin(), ends.end(), begin);
+      if (planned <= begin + limits.left) return planned;
+      // Others have the rest of the step. Chunks of less than a page end where they must.
+      const int64_t multiple = page_size_ <= limits.chunk_tokens ? page_size_ : 1;
+      return std::max(begin, (begin + limits.left) / multiple * multiple);
     }
     case ChunkPolicy::Kind::kQuadratic:
       return std::min(QuadraticEnd(sequence, fit), begin + limits.left);

@@ -22,7 +22,8 @@ class ChunkCutter {
     int64_t chunk_tokens = 0;  // of any chunk of this prompt
     int64_t left = 0;          // of the next one, where a step is shared; at most as many
   };
-  // Where the next chunk ends. `drain_share` as in plan::ChunkRequest.
+  // Where the next chunk ends. `drain_share` as in plan::ChunkRequest. A planned chunk ends at a
+  // page or with its prompt: where less than a page is left it gets nothing, which is its begin.
   int64_t NextEnd(Sequence& sequence, const Limits& limits, double drain_share,
                   const plan::PipelineFit& fit);
 

@@ -15,6 +15,8 @@ using testing::VirtualStages;
 
 constexpr plan::ChunkCost kCost = {.per_step = 4e-3, .per_token = 5e-6, .per_pair = 4e-11};
 
+constexpr int64_t kPageSize = 64;
+
 double StageSeconds(const plan::StepPlan& plan) { return kCost.Seconds(WorkOf(plan, 0)); }
 
 VirtualStages::Setup MakeSetup(int stages, ChunkPolicy::Kind kind, int64_t chunk_tokens) {
@@ -30,12 +32,17 @@ plan::PipelineCost CostOf(int stages, const plan::ChunkCost& cost) {
           .stages = std::vector<plan::ChunkCost>(static_cast<size_t>(stages), cost)};
 }
 
-// Every chunk begins where the one before ended, at a page, and all prompts are computed.
-void ExpectValid(const VirtualStages& server, int64_t chunk_tokens) {
+// Every chunk begins where the one before ended, planned ones at a page, and all prompts are
+// computed.
+void ExpectValid(const VirtualStages& server, ChunkPolicy::Kind kind, int64_t chunk_tokens) {
+  const bool at_pages = kind == ChunkPolicy::Kind::kPlanned && chunk_tokens >= kPageSize;
   std::map<int64_t, int64_t> computed;
   for (const plan::StepPlan& plan : server.plans()) {
     int64_t rows = 0;
     for (const plan::Slice& slice : plan.slices) {
+      if (at_pages && slice.begin < server.prompt(slice.sequence.value)) {
+        EXPECT_EQ(slice.begin % kPageSize, 0);
+      }
       EXPECT_EQ(computed[slice.sequence.value], slice.begin);
       computed[slice.sequence.value] = slice.end();
       rows += static_cast<int64_t>(slice.tokens.size());
@@ -50,7 +57,7 @@ double FirstToken(const VirtualStages::Setup& setup, int64_t prompt) {
   server.Submit(0, 4096, 1);  // teaches
   server.Submit(100, prompt, 1);
   server.Run();
-  ExpectValid(server, setup.scheduler.chunk_tokens);
+  ExpectValid(server, setup.scheduler.chunk_policy.kind, setup.scheduler.chunk_tokens);
   return server.outcome(2).first_token - 100;
 }
 
@@ -78,7 +85,7 @@ TEST(PlannedChunksTest, ManyPromptsGetLongerChunksThanOneAndAreDoneSooner) {
     server.Submit(0, 16384, 1);
     for (int i = 0; i < kPrompts; ++i) server.Submit(100, 32768, 1);
     server.Run();
-    ExpectValid(server, chunk_tokens);
+    ExpectValid(server, kind, chunk_tokens);
     return std::pair(server.now() - 100, server.plans().size());
   };
   const auto [planned, planned_plans] = run(ChunkPolicy::Kind::kPlanned, 16384);
@@ -102,9 +109,22 @@ TEST(PlannedChunksTest, PromptsOfAllLengthsAreComputedOnce) {
         server.Submit(at += 0.01 * static_cast<double>(random() % 8),
                       1 + random() % (i % 5 == 0 ? 9000 : 300), 1 + random() % 9);
       server.Run();
-      ExpectValid(server, chunk_tokens);
+      ExpectValid(server, kind, chunk_tokens);
     }
   }
+}
+
+// A step holds 512 rows: of the second prompt 412 would fit, which ends within a page.
+TEST(PlannedChunksTest, PromptsThatShareAStepAreCutAtPages) {
+  VirtualStages server(MakeSetup(1, ChunkPolicy::Kind::kPlanned, 512));
+  server.Submit(0, 100, 1);
+  server.Submit(0, 5000, 1);
+  server.Run();
+  ExpectValid(server, ChunkPolicy::Kind::kPlanned, 512);
+  const auto shared = std::find_if(server.plans().begin(), server.plans().end(),
+                                   [](const auto& plan) { return plan.slices.size() > 1; });
+  ASSERT_NE(shared, server.plans().end());
+  EXPECT_EQ(shared->slices[1].tokens.size(), 384U);
 }
 
 TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
@@ -114,7 +134,7 @@ TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
   server.Submit(0, 3000, 400);
   server.Submit(1, 100'000, 1);
   server.Run();
-  ExpectValid(server, 8192);
+  ExpectValid(server, ChunkPolicy::Kind::kPlanned, 8192);
   for (size_t i = 0; i < server.plans().size(); ++i) {
     if (server.plan_times()[i] < 1 || server.plan_times()[i] >= server.outcome(1).finish) continue;
     EXPECT_LE(server.plan_seconds()[i], 0.0205) << i;
