@@ -15,6 +15,9 @@ namespace {
 constexpr double kLeastChange = 0.03;
 // The same for shares of the drain: the longest chunk goes with their root.
 constexpr double kShareChange = 1.5;
+// Plans stay a little below the limit, so that one more decode row does not undo them.
+constexpr double kRoom = 0.98;
+constexpr double kLeastRoom = 0.9;
 // Shorter pages are planned several at a time.
 constexpr int64_t kLeastGrain = 16;
 
@@ -45,7 +48,7 @@ int64_t ChunkCutter::NextEnd(Sequence& sequence, const Limits& limits, double dr
   const int64_t end = sequence.prefill_length();
   switch (policy_.kind) {
     case ChunkPolicy::Kind::kPlanned: {
-      if (!IsPlanned(sequence, drain_share)) Plan(sequence, limits.chunk_tokens, drain_share, fit);
+      if (!IsPlanned(sequence, limits, drain_share)) Plan(sequence, limits, drain_share, fit);
       const std::vector<int64_t>& ends = sequence.planned.ends;
       const int64_t planned = *std::upper_bound(ends.begin(), ends.end(), begin);
       if (planned <= begin + limits.left) return planned;
@@ -83,31 +86,37 @@ double ChunkCutter::StepSeconds(const Sequence& first, double work_s,
   return std::max(first.planned.longest_s, best);
 }
 
-bool ChunkCutter::IsPlanned(const Sequence& sequence, double drain_share) const {
+bool ChunkCutter::IsPlanned(const Sequence& sequence, const Limits& limits,
+                            double drain_share) const {
   const PlannedChunks& planned = sequence.planned;
   if (planned.ends.empty() || planned.ends.back() != sequence.prefill_length()) return false;
   if (planned.costs_number != costs_number_) return false;
   const double share = drain_share / planned.drain_share;
   if (share > kShareChange || share < 1 / kShareChange) return false;
+  // Chunks could be longer by now.
+  if (planned.max_seconds < kLeastRoom * limits.seconds) return false;
   // At a border of the plan, or at its begin.
   return sequence.scheduled == planned.begin ||
          std::binary_search(planned.ends.begin(), planned.ends.end(), sequence.scheduled);
 }
 
-void ChunkCutter::Plan(Sequence& sequence, int64_t chunk_tokens, double drain_share,
+void ChunkCutter::Plan(Sequence& sequence, const Limits& limits, double drain_share,
                        const plan::PipelineFit& fit) {
   // The newest costs for all that are planned from now on.
   if (costs_.stages.empty()) costs_ = fit.cost();
+  const double max_seconds = kRoom * limits.seconds;
   plan::ChunkSequence chunks =
       plan::PlanChunks(costs_, {.begin = sequence.scheduled,
                                 .end = sequence.prefill_length(),
-                                .page_size = Grain(page_size_, chunk_tokens),
-                                .max_tokens = chunk_tokens,
+                                .page_size = Grain(page_size_, limits.chunk_tokens),
+                                .max_tokens = limits.chunk_tokens,
+                                .max_seconds = max_seconds,
                                 .drain_share = drain_share});
   sequence.planned = {.begin = sequence.scheduled,
                       .ends = std::move(chunks.ends),
                       .longest_s = chunks.longest_s,
                       .drain_share = drain_share,
+                      .max_seconds = max_seconds,
                       .costs_number = costs_number_};
 }
 

@@ -117,6 +117,7 @@ TEST(PlannedChunksTest, PromptsOfAllLengthsAreComputedOnce) {
 // A step holds 512 rows: of the second prompt 412 would fit, which ends within a page.
 TEST(PlannedChunksTest, PromptsThatShareAStepAreCutAtPages) {
   VirtualStages server(MakeSetup(1, ChunkPolicy::Kind::kPlanned, 512));
+  server.Submit(0, 1024, 1);  // while its steps run, the others come
   server.Submit(0, 100, 1);
   server.Submit(0, 5000, 1);
   server.Run();
@@ -139,6 +140,46 @@ TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
     if (server.plan_times()[i] < 1 || server.plan_times()[i] >= server.outcome(1).finish) continue;
     EXPECT_LE(server.plan_seconds()[i], 0.0205) << i;
   }
+}
+
+// A limit that binds little leaves the best plan, not the longest chunks that it allows.
+TEST(PlannedChunksTest, UnderAStallLimitAPromptTakesAsLongAsItsBestPlan) {
+  constexpr int64_t kPrompt = 131'072;
+  for (const double stall : {0.03, 0.2}) {
+    auto setup = MakeSetup(4, ChunkPolicy::Kind::kPlanned, 16384);
+    setup.scheduler.max_decode_stall_s = stall;
+    VirtualStages server(setup);
+    server.Submit(0, 4096, 100'000);  // decodes all the time
+    server.Submit(2, kPrompt, 1);
+    server.Run(6);
+    const double best =
+        plan::PlanChunks(CostOf(4, kCost),
+                         {.end = kPrompt, .max_tokens = 16384, .max_seconds = stall})
+            .makespan_s;
+    EXPECT_LE(server.outcome(2).first_token - 2, 1.05 * best) << stall;
+    for (const plan::StepPlan& plan : server.plans())
+      for (const plan::Slice& slice : plan.slices)
+        if (slice.sequence.value == 2) EXPECT_EQ(slice.begin % kPageSize, 0);
+  }
+}
+
+TEST(PlannedChunksTest, WhereAPageTakesTooLongChunksAreShorter) {
+  constexpr double kStall = 0.0045;
+  auto setup = MakeSetup(2, ChunkPolicy::Kind::kPlanned, 8192);
+  setup.scheduler.max_decode_stall_s = kStall;
+  VirtualStages server(setup);
+  server.Submit(0, 640, 4000);
+  server.Submit(5, 60'000, 1);
+  server.Run();
+  EXPECT_EQ(server.outcome(2).tokens, 1);
+  bool within_page = false;
+  for (size_t i = 0; i < server.plans().size(); ++i) {
+    if (server.plan_times()[i] < 5 || server.plan_times()[i] >= server.outcome(1).finish) continue;
+    EXPECT_LE(server.plan_seconds()[i], 1.01 * kStall) << i;
+    for (const plan::Slice& slice : server.plans()[i].slices)
+      within_page |= slice.sequence.value == 2 && slice.begin % kPageSize != 0;
+  }
+  EXPECT_TRUE(within_page);
 }
 
 // Measurements that are wrong, in every way: whatever is planned is valid, and it is planned well
