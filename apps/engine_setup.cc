@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "apps/chunk_limit.h"
 #include "apps/cluster_setup.h"
 #include "apps/model_location.h"
 #include "apps/node_setup.h"
@@ -21,9 +22,6 @@
 namespace longspan::apps {
 namespace {
 
-constexpr int64_t kDefaultChunkTokens = 512;
-// What keeps a GPU's products and attention busy.
-constexpr int64_t kDefaultChunkTokensOnGpu = 8192;
 // Without any progress in between: then it is no accident.
 constexpr int kMostRestarts = 3;
 // Without --max-total-tokens: room for so many of the longest sequences, if the memory is there.
@@ -302,8 +300,8 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
         "its config.json if it can really do that",
         setup.context_length, setup.model.context_length);
   setup.on_gpu = !backend->is_on_host();
-  setup.chunk_tokens = setup.on_gpu ? kDefaultChunkTokensOnGpu : kDefaultChunkTokens;
-  if (flags.chunked_prefill_size > 0) setup.chunk_tokens = flags.chunked_prefill_size;
+  setup.chunk_tokens = flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size
+                                                      : DefaultChunkTokens(flags, setup);
   setup.chunk_tokens = std::min(setup.chunk_tokens, setup.context_length);
   return setup;
 }
