@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -145,9 +146,21 @@ fs::path DefaultCostFolder() {
 
 std::string ProcessorName() {
   std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
+  return ProcessorNameIn(file);
+}
+
+std::string ProcessorNameIn(std::istream& text) {
+  std::vector<std::string> numbers;  // of all kinds of cores
+  for (std::string line; std::getline(text, line);) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.starts_with("model name")) return value;
+    const bool is_number = line.starts_with("CPU implementer") || line.starts_with("CPU part");
+    if (is_number && std::find(numbers.begin(), numbers.end(), value) == numbers.end())
+      numbers.push_back(value);
+  }
+  return numbers.empty() ? "unknown" : fmt::format("{}", fmt::join(numbers, " "));
 }
 
 }  // namespace longspan::apps

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <utility>
@@ -35,7 +36,10 @@ class CostCache {
 // $XDG_CACHE_HOME/longspan/costs, by default in ~/.cache; empty where there is no home.
 std::filesystem::path DefaultCostFolder();
 
-// The processor's name as the system tells it.
+// The processor's name as the system tells it; its maker's and its part's number where it has none,
+// as on Arm.
 std::string ProcessorName();
+// The same of a text like /proc/cpuinfo.
+std::string ProcessorNameIn(std::istream& text);
 
 }  // namespace longspan::apps

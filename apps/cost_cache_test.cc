@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -88,6 +89,18 @@ TEST_F(CostCacheTest, WhatCannotBeWrittenIsNoError) {
   const CostCache off({}, "a model", kKey);
   off.Save(Cost());
   EXPECT_FALSE(off.Load(kShape));
+}
+
+TEST(ProcessorNameTest, IsTheNameOrTheNumbers) {
+  const auto name = [](const char* text) {
+    std::istringstream stream(text);
+    return ProcessorNameIn(stream);
+  };
+  EXPECT_EQ(name("processor\t: 0\nmodel name\t: A Processor @ 2GHz\n"), "A Processor @ 2GHz");
+  EXPECT_EQ(name("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n\n"
+                 "processor\t: 1\nCPU implementer\t: 0x41\nCPU part\t: 0xd85\n"),
+            "0x41 0xd4f 0xd85");
+  EXPECT_EQ(name("processor\t: 0\n"), "unknown");
 }
 
 }  // namespace

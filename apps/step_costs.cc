@@ -1,8 +1,12 @@
 #include "apps/step_costs.h"
 
+#include <set>
+
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "apps/node_setup.h"
+#include "apps/wiring.h"
 #include "base/log.h"
 #include "plan/model_cost.h"
 
@@ -17,6 +21,16 @@ plan::ComputeRates AssumedRates(const EngineSetup& setup) {
   return {.products_per_s = 3e10 * setup.threads,
           .attention_per_s = 1.5e10 * setup.threads,
           .layer_seconds = 2e-5};
+}
+
+// What this host computes with. Ranks that share a GPU are slower.
+std::string HardwareText(const EngineFlags& flags, const EngineSetup& setup) {
+  const std::string host = fmt::format("{} x {} threads", ProcessorName(), setup.threads);
+  if (!setup.on_gpu) return host;
+  std::set<std::string> gpus;
+  for (int gpu = 0; gpu < VisibleGpus(); ++gpu) gpus.insert(GpuName(gpu));
+  return fmt::format("{} from {} by {} beside {}", fmt::join(gpus, " and "), flags.base_gpu_id,
+                     flags.gpu_id_step, host);
 }
 
 std::string LayersText(const EngineSetup& setup) {
@@ -47,21 +61,20 @@ CostCache CostCacheOf(const EngineFlags& flags, const EngineSetup& setup) {
       fmt::format("pp{}-cp{}-tp{}-ep{}-v{}", mesh.pp, mesh.cp, mesh.tp, mesh.ep, setup.shape.loops);
   const std::string name =
       fmt::format("{}-{}-{}", setup.model_dir.filename().string(), setup.backend, layout);
-  const CostCacheKey key = {
-      {"program", LONGSPAN_VERSION},
-      {"model", *model},
-      {"load format", flags.load_format},
-      {"backend", setup.backend},
-      {"hardware", fmt::format("{}{} x {} threads", setup.on_gpu ? "GPU beside " : "",
-                               ProcessorName(), setup.threads)},
-      {"hosts", std::to_string(flags.nodes)},
-      {"layout", layout},
-      {"layers", LayersText(setup)},
-      {"compute type", std::string(tensor::DTypeName(setup.compute))},
-      {"cache type", std::string(tensor::DTypeName(setup.kv_cache))},
-      {"cache placement", flags.kv_placement},
-      {"page size", std::to_string(flags.page_size)},
-      {"deterministic", flags.deterministic ? "on" : "off"}};
+  const CostCacheKey key = {{"program", LONGSPAN_VERSION},
+                            {"model", *model},
+                            {"load format", flags.load_format},
+                            {"backend", setup.backend},
+                            {"hardware", HardwareText(flags, setup)},
+                            {"hosts", std::to_string(flags.nodes)},
+                            {"layout", layout},
+                            {"layers", LayersText(setup)},
+                            {"compute type", std::string(tensor::DTypeName(setup.compute))},
+                            {"cache type", std::string(tensor::DTypeName(setup.kv_cache))},
+                            {"cache placement", flags.kv_placement},
+                            {"token split", flags.cp_strategy},
+                            {"page size", std::to_string(flags.page_size)},
+                            {"deterministic", flags.deterministic ? "on" : "off"}};
   const std::filesystem::path folder =
       flags.cost_cache == "auto" ? DefaultCostFolder() : std::filesystem::path(flags.cost_cache);
   return {folder, name, key};
