@@ -13,6 +13,7 @@ EngineSetup Setup(const EngineFlags& flags) {
 
 EngineFlags Flags(int stages, const char* policy) {
   EngineFlags flags;
+  flags.model_path = LONGSPAN_SOURCE_DIR "/models/tiny-qwen3-moe";
   flags.backend = "cpu";
   flags.mesh.pp = stages;
   flags.chunk_policy = policy;

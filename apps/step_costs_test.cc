@@ -17,6 +17,7 @@ class StepCostsTest : public ::testing::Test {
   StepCostsTest() {
     std::string name = (fs::temp_directory_path() / "step-costs-XXXXXX").string();
     flags_.cost_cache = mkdtemp(name.data());
+    flags_.model_path = LONGSPAN_SOURCE_DIR "/models/tiny-qwen3-moe";
     flags_.backend = "cpu";
     flags_.mesh.cp = 2;
     auto setup = ResolveSetup(flags_);

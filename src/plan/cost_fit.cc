@@ -154,7 +154,8 @@ void CostFit::Add(const StepWork& work, double seconds) {
   if (!(seconds > 0) || seconds > kYear) return;
   const Measurement measurement{Features(work), seconds};
   const double predicted = Product(measurement.work, coefficients_);
-  if (predicted > 0) {
+  // What the prior says before its level is known is no prediction of the fit.
+  if (predicted > 0 && measurements_ > 0) {
     errors_.push_back(std::log(seconds / predicted));
     if (errors_.size() > kErrors) errors_.pop_front();
     ++errors_since_change_;
@@ -182,6 +183,7 @@ void CostFit::ForgetWhatWasBefore() {
   // One of them may be an accident of its own.
   if (low > 1) return;
   errors_since_change_ = 0;
+  errors_.clear();
   older_ = {};
   while (latest_.size() > kChanged) latest_.pop_front();
 }
@@ -244,7 +246,7 @@ void CostFit::Fit() {
 double CostFit::error() const {
   if (errors_.empty()) return 1;
   std::vector<double> errors;
-  for (const double error : errors_) errors.push_back(std::abs(std::expm1(error)));
+  for (const double error : errors_) errors.push_back(std::abs(error));
   return Median(std::move(errors));
 }
 
