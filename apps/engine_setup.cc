@@ -313,7 +313,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
   // Modelled times are known, and no machine's.
   if (setup.emulation != nullptr) cost_flags.cost_cache = "off";
   const CostCache costs = CostCacheOf(cost_flags, setup);
-  const engine::SchedulerOptions scheduler = {
+  engine::SchedulerOptions scheduler = {
       .chunk_tokens = setup.chunk_tokens,
       .max_running = flags.max_running_requests,
       .max_queued = flags.max_queued_requests,
@@ -323,6 +323,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_decode_stall_s = DecodeStallSeconds(flags),
       .prior = setup.emulated_cost ? *setup.emulated_cost
                                    : costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
+  scheduler.chunk_policy.context_length = setup.context_length;
   if (setup.emulation == nullptr) LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
   auto trace = TraceTo(flags.trace_out, flags.mesh);

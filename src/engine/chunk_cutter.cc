@@ -134,7 +134,8 @@ int64_t ChunkCutter::QuadraticEnd(const Sequence& sequence, const plan::Pipeline
     if (time.ok())
       tokens = plan::QuadraticChunks(*time, {.first_tokens = fixed_.size,
                                              .smoothing = policy_.smoothing,
-                                             .page_size = page_size_})
+                                             .page_size = page_size_,
+                                             .context_length = policy_.context_length})
                    .NextTokens(begin);
   }
   return std::min(end, begin + tokens);
