@@ -143,7 +143,9 @@ int64_t ChunkCutter::QuadraticEnd(const Sequence& sequence, const plan::Pipeline
 
 void ChunkCutter::OnMeasured(const plan::StepWork& work, const plan::PipelineFit& fit) {
   if (policy_.kind != ChunkPolicy::Kind::kPlanned || costs_.stages.empty()) return;
-  const double allowed = std::max(kLeastChange, fit.error());
+  // Before anything was predicted, a difference is news and no error.
+  const double error = fit.error();
+  const double allowed = error < 1 ? std::max(kLeastChange, error) : kLeastChange;
   const auto has_left = [&](const plan::StepWork& of) {
     return std::abs(std::log(fit.Seconds(of) / Slowest(costs_, of))) > allowed;
   };

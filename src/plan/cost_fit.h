@@ -34,8 +34,9 @@ class CostFit {
   const ChunkCost& cost() const { return cost_; }
   int64_t measurements() const { return measurements_; }
 
-  // The median relative error of the predictions for the latest steps, made before each of them
-  // was known; 1 before the first.
+  // The median error of the predictions for the latest steps since the machine has changed, as the
+  // magnitude of the logarithm of measured over predicted time. Each was made before its step was
+  // known; the first step has none. 1 before there are any.
   double error() const;
 
  private:

@@ -91,6 +91,21 @@ TEST(CostFitTest, OneMeasurementGivesTheLevelAndThePriorTheRest) {
   EXPECT_LT(Error(fit, slow, 50'000, 50'100), 1e-3);
 }
 
+TEST(CostFitTest, TheErrorIsThatOfPredictions) {
+  CostFit fit(Scaled(kTrue, 3));
+  fit.Add(Work(0, 512), kTrue.Seconds(0, 512));
+  EXPECT_EQ(fit.error(), 1);
+  fit.Add(Work(512, 1024), kTrue.Seconds(512, 1024));
+  EXPECT_LT(fit.error(), 1e-3);
+  // As far off to either side.
+  for (const double factor : {1.25, 0.8}) {
+    CostFit other(kTrue);
+    other.Add(Work(0, 512), kTrue.Seconds(0, 512));
+    other.Add(Work(512, 1024), factor * kTrue.Seconds(512, 1024));
+    EXPECT_NEAR(other.error(), std::log(1.25), 1e-3);
+  }
+}
+
 TEST(CostFitTest, StepsOfSeveralSlicesCostTheirSumAndOneStep) {
   CostFit fit({.per_step = 1e-2, .per_token = 1e-4, .per_pair = 1e-9, .per_decode_row = 1e-4});
   ChunkCost truth = kTrue;
