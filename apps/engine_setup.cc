@@ -323,7 +323,9 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .max_decode_stall_s = DecodeStallSeconds(flags),
       .prior = setup.emulated_cost ? *setup.emulated_cost
                                    : costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
-  scheduler.chunk_policy.context_length = setup.context_length;
+  // Not that of a bench, which ends with its prompts.
+  scheduler.chunk_policy.context_length =
+      flags.context_length > 0 ? flags.context_length : setup.model.context_length;
   if (setup.emulation == nullptr) LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
   auto trace = TraceTo(flags.trace_out, flags.mesh);
