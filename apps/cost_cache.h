@@ -24,8 +24,8 @@ class CostCache {
   CostCache(std::filesystem::path folder, std::string name, CostCacheKey key);
 
   // Nothing where there is no file, where it is broken, of another version or for another key (the
-  // log says which), or has other stages.
-  std::optional<plan::PipelineCost> Load(const plan::PipelineShape& shape) const;
+  // log says which), has other stages, or one that costs nothing. `top_k` of the model's attention.
+  std::optional<plan::PipelineCost> Load(const plan::PipelineShape& shape, int64_t top_k) const;
   void Save(const plan::PipelineCost& cost) const;
 
  private:

@@ -219,6 +219,13 @@ void LogMemory(const runtime::GroupInfo& info, const spec::Mesh& mesh) {
   }
 }
 
+plan::PipelineCost PriorCost(const EngineFlags& flags, const EngineSetup& setup,
+                             const CostCache& costs) {
+  if (setup.emulated_cost) return *setup.emulated_cost;
+  plan::PipelineCost assumed = AssumedCost(flags, setup);
+  return costs.Load(setup.shape, assumed.stages.front().top_k).value_or(assumed);
+}
+
 using RanksStarter =
     std::function<base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>>()>;
 
@@ -321,8 +328,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .reuse_prefixes = !flags.disable_radix_cache,
       .chunk_policy = ChunkPolicyOf(flags),
       .max_decode_stall_s = DecodeStallSeconds(flags),
-      .prior = setup.emulated_cost ? *setup.emulated_cost
-                                   : costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
+      .prior = PriorCost(flags, setup, costs)};
   // Not that of a bench, which ends with its prompts.
   scheduler.chunk_policy.context_length =
       flags.context_length > 0 ? flags.context_length : setup.model.context_length;

@@ -33,7 +33,7 @@ class StepCostsTest : public ::testing::Test {
 TEST_F(StepCostsTest, WhatWasLearntIsForOneMachineAndOneSetOfFlags) {
   const plan::PipelineCost cost = AssumedCost(flags_, setup_);
   const auto loads = [&](const EngineFlags& flags, const EngineSetup& setup) {
-    return CostCacheOf(flags, setup).Load(setup_.shape).has_value();
+    return CostCacheOf(flags, setup).Load(setup_.shape, 0).has_value();
   };
   for (const bool on_gpu : {false, true}) {
     setup_.on_gpu = on_gpu;
@@ -63,7 +63,7 @@ TEST_F(StepCostsTest, WhatWasLearntIsForOneMachineAndOneSetOfFlags) {
 TEST_F(StepCostsTest, WithoutAFolderNothingIsKept) {
   flags_.cost_cache = "off";
   CostCacheOf(flags_, setup_).Save(AssumedCost(flags_, setup_));
-  EXPECT_FALSE(CostCacheOf(flags_, setup_).Load(setup_.shape));
+  EXPECT_FALSE(CostCacheOf(flags_, setup_).Load(setup_.shape, 0));
 }
 
 }  // namespace

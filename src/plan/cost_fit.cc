@@ -22,6 +22,9 @@ constexpr double kMostNoise = 0.2;
 constexpr size_t kChanged = 8;
 constexpr double kChange = 0.2;
 constexpr size_t kErrors = 32;
+// What is kept for other runs: from so many steps, half of them predicted within a factor of two.
+constexpr int64_t kWorthKeeping = 16;
+constexpr double kMostError = 0.7;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
@@ -311,6 +314,10 @@ int64_t PipelineFit::LongestChunk(const StepWork& work, int64_t begin, int64_t m
     (fits(middle) ? low : most) = middle;
   }
   return low;
+}
+
+bool PipelineFit::IsWorthKeeping() const {
+  return measurements() >= kWorthKeeping && error() <= kMostError;
 }
 
 double PipelineFit::error() const {

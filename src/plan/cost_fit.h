@@ -97,6 +97,9 @@ class PipelineFit {
   // Of the rank that is predicted worst.
   double error() const;
   int64_t measurements() const { return fits_.front().measurements(); }
+  // Whether it tells another run more than its own first steps would: there were enough steps, and
+  // they were predicted.
+  bool IsWorthKeeping() const;
   int64_t top_k() const { return rank_costs_.front().top_k; }
 
  private:

@@ -204,6 +204,19 @@ TEST(PipelineFitTest, EveryRankHasItsOwnCost) {
   EXPECT_NEAR(fit.cost().at(1, 0).Seconds(9000, 9512) * 2 / slow.Seconds(9000, 9512), 1, 1e-3);
 }
 
+TEST(PipelineFitTest, WhatIsNotPredictedIsNotWorthKeeping) {
+  std::mt19937 random(9);
+  for (const bool sane : {true, false}) {
+    PipelineFit fit = TwoRanks();
+    for (int64_t at = 0; at < 40 * 512; at += 512) {
+      const double seconds = kTrue.Seconds(at, at + 512);
+      const double other = sane ? 1 : std::exp(static_cast<double>(random() % 100) / 20);
+      EXPECT_EQ(fit.IsWorthKeeping(), sane && at >= 16 * 512);
+      fit.Add(Work(at, at + 512), std::vector{seconds, seconds * other});
+    }
+  }
+}
+
 TEST(PipelineFitTest, TheLongestChunkTakesTheTimeThatIsLeft) {
   PipelineFit fit = TwoRanks();
   StepWork decodes;
