@@ -1,5 +1,8 @@
 // Planned chunks in the real scheduler, over stages that only count time.
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
 #include <numeric>
 #include <random>
 
@@ -182,54 +185,90 @@ TEST(PlannedChunksTest, WhereAPageTakesTooLongChunksAreShorter) {
   EXPECT_TRUE(within_page);
 }
 
+constexpr int64_t kLiedPrompt = 65'536;
+
+// One prompt after the other, alone, each chunk reported as `measured` says.
+class Reported {
+ public:
+  using Report = std::function<double(double)>;
+
+  // The chunks of the next prompt.
+  std::vector<int64_t> Run(const Report& measured) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = {++id_};
+    sequence->request.prompt.resize(kLiedPrompt);
+    for (int32_t& token : sequence->request.prompt) token = static_cast<int32_t>(random_() % 1000);
+    sequence->request.max_tokens = 0;
+    EXPECT_TRUE(scheduler_.Enqueue(std::move(sequence), {.context_length = 1 << 20}).ok());
+    std::vector<int64_t> ends;
+    int64_t computed = 0;
+    while (computed < kLiedPrompt) {
+      const auto plan = scheduler_.Next();
+      if (!plan || plan->slices.size() != 1) break;
+      const plan::Slice& slice = plan->slices.front();
+      EXPECT_EQ(slice.begin, computed);
+      computed = slice.end();
+      if (computed != kLiedPrompt) {
+        EXPECT_EQ(computed % kPageSize, 0);
+      }
+      EXPECT_LE(slice.tokens.size(), 8192U);
+      ends.push_back(computed);
+      scheduler_.OnComputed(*plan);
+      scheduler_.OnMeasured(*plan, measured(StageSeconds(*plan)));
+    }
+    EXPECT_EQ(computed, kLiedPrompt);
+    scheduler_.Retire({id_});
+    return ends;
+  }
+
+  // How much longer than with the best plan the next prompt takes, as a share, by what is known
+  // now: nothing is learnt from it.
+  double Loss() {
+    const plan::PipelineCost cost = CostOf(4, kCost);
+    const auto nothing = [](double) { return std::nan(""); };
+    const double best = plan::PlanChunks(cost, {.end = kLiedPrompt, .max_tokens = 8192}).makespan_s;
+    return plan::Predict(cost, 0, Run(nothing)).makespan_s / best - 1;
+  }
+
+ private:
+  Scheduler scheduler_{
+      {.chunk_tokens = 8192, .chunk_policy = {ChunkPolicy::Kind::kPlanned}, .stages = 4},
+      1 << 12,
+      kPageSize};
+  std::mt19937 random_{5};
+  int64_t id_ = 0;
+};
+
 // Measurements that are wrong, in every way: whatever is planned is valid, and it is planned well
-// again when they are right again.
+// again when 20 chunks were measured right again.
 TEST(PlannedChunksTest, WrongMeasurementsMakeNoWrongPlans) {
-  std::mt19937 random(5);
-  constexpr int64_t kPrompt = 65'536;
-  const std::vector<std::function<double(double)>> lies = {
+  std::mt19937 random(7);
+  const std::vector<Reported::Report> lies = {
       [](double) { return std::nan(""); }, [](double) { return 0.0; },
       [](double s) { return 10 * s; },     [](double s) { return s / 10; },
       [](double) { return -1.0; },         [&](double s) { return s * (random() % 100) / 10.0; }};
-  for (const auto& lie : lies) {
-    Scheduler scheduler(
-        {.chunk_tokens = 8192, .chunk_policy = {ChunkPolicy::Kind::kPlanned}, .stages = 4}, 1 << 12,
-        64);
-    int64_t id = 0;
-    // The chunks of a prompt, each reported as `measured` says.
-    const auto run = [&](const std::function<double(double)>& measured) {
-      auto sequence = std::make_unique<Sequence>();
-      sequence->id = {++id};
-      sequence->request.prompt.resize(kPrompt);
-      for (int32_t& token : sequence->request.prompt) token = static_cast<int32_t>(random() % 1000);
-      sequence->request.max_tokens = 0;
-      EXPECT_TRUE(scheduler.Enqueue(std::move(sequence), {.context_length = 1 << 20}).ok());
-      std::vector<int64_t> ends;
-      int64_t computed = 0;
-      while (computed < kPrompt) {
-        const auto plan = scheduler.Next();
-        if (!plan || plan->slices.size() != 1) break;
-        const plan::Slice& slice = plan->slices.front();
-        EXPECT_EQ(slice.begin, computed);
-        computed = slice.end();
-        if (computed != kPrompt) {
-          EXPECT_EQ(computed % 64, 0);
-        }
-        EXPECT_LE(slice.tokens.size(), 8192U);
-        ends.push_back(computed);
-        scheduler.OnComputed(*plan);
-        scheduler.OnMeasured(*plan, measured(StageSeconds(*plan)));
-      }
-      EXPECT_EQ(computed, kPrompt);
-      scheduler.Retire({id});
-      return ends;
-    };
-    run(lie);
-    const auto truth = [](double s) { return s; };
-    for (int chunks = 0; chunks < 20;) chunks += static_cast<int>(run(truth).size());
-    const plan::PipelineCost cost = CostOf(4, kCost);
-    EXPECT_LE(plan::Predict(cost, 0, run(truth)).makespan_s,
-              1.02 * plan::PlanChunks(cost, {.end = kPrompt, .max_tokens = 8192}).makespan_s);
+  for (size_t lie = 0; lie < lies.size(); ++lie) {
+    for (const bool after_truth : {false, true}) {
+      Reported reported;
+      if (after_truth) reported.Run([](double s) { return s; });
+      reported.Run(lies[lie]);
+      int right = 0;
+      while (right < 20) reported.Run([&](double s) { return right++ < 20 ? s : std::nan(""); });
+      EXPECT_LE(reported.Loss(), 0.02) << lie << " " << after_truth;
+    }
+  }
+}
+
+TEST(PlannedChunksTest, OneWrongMeasurementInTenMakesNoWorsePlans) {
+  for (const double factor : {10.0, 0.1}) {
+    Reported reported;
+    int count = 0;
+    const auto mostly_right = [&](double s) { return ++count % 10 == 5 ? factor * s : s; };
+    while (count < 20) reported.Run(mostly_right);
+    for (int prompt = 0; prompt < 4; ++prompt) {
+      EXPECT_LE(reported.Loss(), 0.02) << factor << " " << prompt;
+      reported.Run(mostly_right);
+    }
   }
 }
 
