@@ -18,12 +18,13 @@ constexpr double kShareChange = 1.5;
 // Plans stay a little below the limit, so that one more decode row does not undo them.
 constexpr double kRoom = 0.98;
 constexpr double kLeastRoom = 0.9;
-// Shorter pages are planned several at a time.
+// Shorter pages are planned several at a time. Chunks that are shorter than a page end at multiples
+// of this, or are shorter still.
 constexpr int64_t kLeastGrain = 16;
 
 int64_t Grain(int64_t page_size, int64_t chunk_tokens) {
   const int64_t grain = (kLeastGrain + page_size - 1) / page_size * page_size;
-  return grain <= chunk_tokens ? grain : 1;
+  return grain <= chunk_tokens ? grain : std::min(kLeastGrain, chunk_tokens);
 }
 
 double Slowest(const plan::PipelineCost& costs, const plan::StepWork& work) {
