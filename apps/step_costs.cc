@@ -1,20 +1,24 @@
 #include "apps/step_costs.h"
 
+#include <cctype>
 #include <set>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include "apps/cluster_setup.h"
 #include "apps/node_setup.h"
 #include "apps/wiring.h"
 #include "base/log.h"
+#include "plan/hardware_cost.h"
 #include "plan/model_cost.h"
 
 namespace longspan::apps {
 namespace {
 
-// Rough figures of a core with AVX-512 and of a Hopper GPU. Only their proportions count from the
-// first measurement on, and those only until chunks of several lengths have been seen.
+// Rough figures of a core with AVX-512 and of a Hopper GPU without a profile. Only their
+// proportions count from the first measurement on, and those only until chunks of several lengths
+// have been seen.
 plan::ComputeRates AssumedRates(const EngineSetup& setup) {
   if (setup.on_gpu)
     return {.products_per_s = 2e14, .attention_per_s = 1.5e14, .layer_seconds = 5e-5};
@@ -41,6 +45,22 @@ std::string LayersText(const EngineSetup& setup) {
 }
 
 }  // namespace
+
+std::optional<spec::HardwareSpec> ProfileOfGpu(const std::string& gpu) {
+  std::string word;
+  for (const char c : gpu + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (!word.empty()) {
+      auto profile = FindHardware(word);
+      if (profile.ok()) return *std::move(profile);
+    }
+    word.clear();
+  }
+  return std::nullopt;
+}
 
 engine::ChunkPolicy ChunkPolicyOf(const EngineFlags& flags) {
   using Kind = engine::ChunkPolicy::Kind;
@@ -81,6 +101,17 @@ CostCache CostCacheOf(const EngineFlags& flags, const EngineSetup& setup) {
 }
 
 plan::PipelineCost AssumedCost(const EngineFlags& flags, const EngineSetup& setup) {
+  const std::optional<spec::HardwareSpec> hardware =
+      setup.on_gpu ? ProfileOfGpu(GpuName(flags.base_gpu_id)) : std::nullopt;
+  if (hardware) {
+    const plan::Deployment deployment = {
+        .model = setup.model,
+        .mesh = flags.mesh,
+        .hardware = *hardware,
+        .precision = {.kv_bytes = tensor::SizeOf(setup.kv_cache),
+                      .compute_bytes = tensor::SizeOf(setup.compute)}};
+    return plan::PriorCost(plan::HardwareCost(deployment), setup.shape, setup.stages);
+  }
   return plan::CostOfStages(setup.model, setup.shape, setup.stages, flags.mesh.stage_ranks(),
                             AssumedRates(setup));
 }

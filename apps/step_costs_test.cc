@@ -60,6 +60,18 @@ TEST_F(StepCostsTest, WhatWasLearntIsForOneMachineAndOneSetOfFlags) {
   }
 }
 
+TEST(ProfileOfGpuTest, IsTheOneOfItsName) {
+  const auto name = [](const char* gpu) {
+    const auto profile = ProfileOfGpu(gpu);
+    return profile ? profile->name : "none";
+  };
+  EXPECT_EQ(name("NVIDIA H200"), "h200");
+  EXPECT_EQ(name("NVIDIA H100 80GB HBM3"), "h100");
+  EXPECT_EQ(name("NVIDIA H20-3e"), "h20");
+  EXPECT_EQ(name("NVIDIA RTX 6000"), "none");
+  EXPECT_EQ(name(""), "none");
+}
+
 TEST_F(StepCostsTest, WithoutAFolderNothingIsKept) {
   flags_.cost_cache = "off";
   CostCacheOf(flags_, setup_).Save(AssumedCost(flags_, setup_));
