@@ -8,7 +8,7 @@ namespace {
 EngineSetup Setup(const EngineFlags& flags) {
   auto setup = ResolveSetup(flags);
   EXPECT_TRUE(setup.ok()) << setup.status().message();
-  return setup.ok() ? *std::move(setup) : EngineSetup{};
+  return setup.ok() ? std::move(setup).value() : EngineSetup{};
 }
 
 EngineFlags Flags(int stages, const char* policy) {

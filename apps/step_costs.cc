@@ -55,7 +55,7 @@ std::optional<spec::HardwareSpec> ProfileOfGpu(const std::string& gpu) {
     }
     if (!word.empty()) {
       auto profile = FindHardware(word);
-      if (profile.ok()) return *std::move(profile);
+      if (profile.ok()) return std::move(profile).value();
     }
     word.clear();
   }

@@ -22,7 +22,7 @@ class StepCostsTest : public ::testing::Test {
     flags_.mesh.cp = 2;
     auto setup = ResolveSetup(flags_);
     EXPECT_TRUE(setup.ok()) << setup.status().message();
-    if (setup.ok()) setup_ = *std::move(setup);
+    if (setup.ok()) setup_ = std::move(setup).value();
   }
   ~StepCostsTest() override { fs::remove_all(flags_.cost_cache); }
 

@@ -162,7 +162,9 @@ TEST(PlannedChunksTest, UnderAStallLimitAPromptTakesAsLongAsItsBestPlan) {
     EXPECT_LE(server.outcome(2).first_token - 2, 1.05 * best) << stall;
     for (const plan::StepPlan& plan : server.plans())
       for (const plan::Slice& slice : plan.slices)
-        if (slice.sequence.value == 2) EXPECT_EQ(slice.begin % kPageSize, 0);
+        if (slice.sequence.value == 2) {
+          EXPECT_EQ(slice.begin % kPageSize, 0);
+        }
   }
 }
 
