@@ -24,6 +24,8 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
   for (Sequence* prompt : prompts) {
     const bool first = prompt == prompts.front();
     const int64_t begin = prompt->scheduled;
+    // Would not end in this step, whatever its plan is.
+    if (overtakes && !first && prompt->prefill_length() - begin > room.rows) continue;
     const int64_t end =
         first ? FirstEnd(*prompt, builder, room) : JoiningEnd(*prompt, room, builder);
     if (end <= begin) continue;
@@ -62,9 +64,11 @@ int64_t ChunkChoice::FirstEnd(Sequence& sequence, const PlanBuilder& builder, Ro
     return BoundedEnd(sequence, room.rows, /*first=*/true, builder);
   const int64_t begin = sequence.scheduled;
   int64_t end = PolicyEnd(sequence, room);
-  // The plan may have been made beside fewer decodes, or with other costs.
-  const int64_t rows = RowsInTime(sequence, end - begin, room.seconds, builder);
-  if (begin + rows < end) end = (begin + rows) / limits_.page_size * limits_.page_size;
+  if (room.bounded) {
+    // The plan may have been made beside fewer decodes, or with other costs.
+    const int64_t rows = RowsInTime(sequence, end - begin, room.seconds, builder);
+    if (begin + rows < end) end = (begin + rows) / limits_.page_size * limits_.page_size;
+  }
   room.seconds = std::min(room.seconds, cutter_.StepSeconds(sequence, room.work_s, time_));
   return end;
 }
