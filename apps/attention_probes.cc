@@ -46,7 +46,8 @@ std::vector<int32_t> Selections(const SliceShape& shape, int64_t top_k) {
     for (int64_t i = 0; i < chosen; ++i) {
       const int64_t begin = i * seen / chosen;
       const int64_t end = (i + 1) * seen / chosen;
-      const auto drawn = static_cast<int64_t>(base::MixBits(++index) % uint64_t(end - begin));
+      const auto drawn =
+          static_cast<int64_t>(base::MixBits(++index) % static_cast<uint64_t>(end - begin));
       selected.push_back(static_cast<int32_t>(begin + drawn));
     }
     selected.insert(selected.end(), static_cast<size_t>(top_k - chosen), -1);
@@ -137,7 +138,7 @@ base::Result<OpFigure> ProbeExpandedLatentAttention(OpBench& bench, const SliceS
   const int64_t rank = latent.latent_rank;
   const int64_t rope = latent.rope_dim;
   const int64_t key_dim = latent.nope_dim + rope;
-  const int64_t expanded = latent.heads * (latent.nope_dim + latent.value_dim);
+  const int64_t expanded = int64_t{latent.heads} * (latent.nope_dim + latent.value_dim);
   const int64_t copies = CacheCopies(bench, shape, rank + rope);
   bench.Reserve({.rows = rows,
                  .heads = latent.heads,
@@ -212,13 +213,13 @@ base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t
                                            int64_t dim) {
   constexpr int64_t kParts = 2;
   const View parts = bench.Random({kParts, rows, heads, dim});
-  const View log_sums = bench.Random(tensor::DType::kF32, {kParts, rows, heads});
+  const View exp_sums = bench.Random(tensor::DType::kF32, {kParts, rows, heads, 2});
   const View out = bench.Random({rows, heads, dim});
   return bench.Time<ops::MergeAttentionArgs>(
-      bench.ops().merge_attention, {{.parts = parts, .log_sums = log_sums, .out = out}},
+      bench.ops().merge_attention, {{.parts = parts, .exp_sums = exp_sums, .out = out}},
       {.op = "merge_attention",
        .shape = fmt::format("{} parts, {} x {} heads of {}", kParts, rows, heads, dim),
-       .bytes = static_cast<double>(parts.bytes() + log_sums.bytes() + out.bytes())});
+       .bytes = static_cast<double>(parts.bytes() + exp_sums.bytes() + out.bytes())});
 }
 
 }  // namespace longspan::apps

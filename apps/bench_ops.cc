@@ -144,7 +144,7 @@ void PrintHostTable(const OpsReport& report) {
   for (const OpFigure& figure : report.figures) {
     const bool computes = figure.flops > 0;
     table.AddRow(
-        {figure.op, figure.shape, fmt::format("{:.1f}", figure.seconds * 1e6),
+        {figure.op, figure.shape, fmt::format("{:.2f}", figure.seconds * 1e6),
          computes ? fmt::format("{:.1f}", Gflops(figure)) : "-",
          computes ? Percent(Gflops(figure) / report.peak_gflops()) : "-",
          fmt::format("{:.1f}", Gbytes(figure)), Percent(Gbytes(figure) / report.memory_gbytes())},

@@ -108,10 +108,10 @@ class StepOps {
  private:
   template <typename Probe, typename... Shape>
   void Add(Probe probe, Shape... shape) {
-    list_.push_back([=](OpBench& bench) { return probe(bench, shape...); });
+    list_.emplace_back([=](OpBench& bench) { return probe(bench, shape...); });
   }
   void AddLinear(int64_t columns, int64_t n) {
-    list_.push_back([=, rows = rows_](OpBench& bench) {
+    list_.emplace_back([=, rows = rows_](OpBench& bench) {
       return ProbeLinear(bench, rows, columns, n, bench.type());
     });
   }
@@ -159,15 +159,16 @@ std::vector<OpProbe> LargeOps(double scale) {
   const auto rows = static_cast<int64_t>(8192 * scale);
   const auto context = static_cast<int64_t>(131072 * scale);
   const auto product = [&](int64_t m, int64_t columns, int64_t n) {
-    list.push_back([=](OpBench& bench) { return ProbeLinear(bench, m, columns, n, bench.type()); });
+    list.emplace_back(
+        [=](OpBench& bench) { return ProbeLinear(bench, m, columns, n, bench.type()); });
   };
   const auto experts = [&](int64_t m, int64_t columns, int64_t n) {
-    list.push_back([=](OpBench& bench) {
+    list.emplace_back([=](OpBench& bench) {
       return ProbeGroupedLinear(bench, {.rows = m, .experts = 128, .choices = 8}, columns, n);
     });
   };
   const auto attention = [&](const SliceShape& shape, int64_t heads) {
-    list.push_back([=](OpBench& bench) {
+    list.emplace_back([=](OpBench& bench) {
       return ProbeAttention(bench, shape, {.heads = heads, .kv_heads = 4, .head_dim = 128});
     });
   };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "apps/op_bench.h"
 #include "base/result.h"

@@ -1,4 +1,7 @@
 // Probes of the ops that compute little beside what they move.
+#include <numeric>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "apps/op_probes.h"
@@ -100,8 +103,8 @@ base::Result<OpFigure> ProbeRopeTable(OpBench& bench, int64_t rows, int64_t dim)
 base::Result<OpFigure> ProbeRope(OpBench& bench, int64_t rows, int64_t heads, int64_t dim,
                                  spec::RopePairs pairs) {
   // Rotations, not what random factors would make of x after a thousand rounds.
-  std::vector<float> cosine(static_cast<size_t>(rows * dim / 2), 0.6f);
-  std::vector<float> sine(cosine.size(), 0.8f);
+  const std::vector<float> cosine(static_cast<size_t>(rows * dim / 2), 0.6f);
+  const std::vector<float> sine(cosine.size(), 0.8f);
   const View x = bench.Random({rows, heads, dim});
   const View cosines = bench.Numbers(cosine, {rows, dim / 2});
   const View sines = bench.Numbers(sine, {rows, dim / 2});
@@ -174,7 +177,7 @@ base::Result<OpFigure> ProbeExpertCombine(OpBench& bench, const ExpertsShape& sh
                                           int64_t columns) {
   const auto [rows, experts, choices] = shape;
   std::vector<int32_t> order(static_cast<size_t>(rows * choices));
-  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
+  std::iota(order.begin(), order.end(), 0);
   for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[base::MixBits(i) % i]);
   const View x = bench.Random({rows * choices, columns});
   const View places = bench.Indices(order, {rows, choices});

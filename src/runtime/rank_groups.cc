@@ -122,7 +122,9 @@ void RankGroups::TellExperts(std::span<const std::span<const std::byte>> outgoin
 }
 
 bool RankGroups::AwaitExperts() {
-  if (status_.ok()) status_ = Wait(std::move(expert_exchange_));
+  // Also after another failure: its memory is the exchange's until then.
+  base::Status status = Wait(std::move(expert_exchange_));
+  if (status_.ok()) status_ = std::move(status);
   return status_.ok();
 }
 

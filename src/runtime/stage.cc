@@ -279,7 +279,13 @@ base::Result<model::Step> Stage::BeginStep(const PlanWork& work) {
 }
 
 bool Stage::IsRepeatable(const PlanWork& work) const {
-  return repeater_->can_repeat() && work.tables.rows == work.tables.slices &&
+  // One row behind others in every slice: whatever its position, the same kernels compute it. Parts
+  // of a chunk, and a prompt's first token, may be another form of attention's.
+  const bool decodes = std::all_of(work.tables.extents.begin(), work.tables.extents.end(),
+                                   [](const model::SliceExtent& slice) {
+                                     return slice.begin > 0 && slice.end - slice.begin == 1;
+                                   });
+  return repeater_->can_repeat() && decodes && work.tables.rows == work.tables.slices &&
          !work.tables.sharded &&
          std::none_of(work.plan.logits_rows.begin(), work.plan.logits_rows.end(),
                       [](const plan::LogitsRow& row) { return row.return_hidden; });

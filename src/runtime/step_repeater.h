@@ -31,6 +31,7 @@ class StepRepeater {
     const plan::AxisBytes before = groups_->TakeReceived();
     recorder_->Run(key, calls);
     const plan::AxisBytes posted = groups_->TakeReceived();
+    if (known_.size() == kMostKeys && !known_.contains(key)) known_.clear();
     plan::AxisBytes& known = known_[key];
     if (posted != plan::AxisBytes()) known = posted;
     plan::AxisBytes all = before;
@@ -38,6 +39,8 @@ class StepRepeater {
   }
 
  private:
+  static constexpr size_t kMostKeys = 4096;
+
   std::unique_ptr<ops::StepRecorder> recorder_;
   RankGroups* groups_;
   std::unordered_map<uint64_t, plan::AxisBytes> known_;  // by key

@@ -59,6 +59,17 @@ class ReplayTest : public ::testing::Test {
                what);
   }
 
+  // The rank ends in place of that message to the first of its stage's others.
+  void ExpectReplaced(FaultyOptions options, int rank, uint64_t message) {
+    const auto what = fmt::format("rank {} is lost at message {}", rank, message);
+    options.faults = [&](plan::Epoch epoch) {
+      return epoch.value == 0 ? Faults{{{Line::kStagePeer, rank}, {.kill_at = message}}} : Faults{};
+    };
+    const auto epochs = Run(options, what);
+    ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
+    EXPECT_EQ(*epochs, 2) << what;
+  }
+
   // The last reports of the first stages may be missing when all is done.
   static void ExpectOneLoss(const Place& place, int epochs, const std::string& what) {
     if (place.line == Line::kResults && place.rank + 1 < kFaultyStages) {
@@ -283,26 +294,11 @@ TEST_F(ReplayTest, ARankLostInsideASumIsReplaced) {
 
 // The same of ranks that divide tokens, and the cache too.
 TEST_F(ReplayTest, ARankLostInsideAGatherIsReplaced) {
-  for (const plan::KvPlacement placement :
-       {plan::KvPlacement::kReplicated, plan::KvPlacement::kSharded}) {
-    for (int rank = 0; rank < 4; ++rank) {
-      for (const uint64_t message : {4, 11}) {
-        const auto what = fmt::format("rank {} is lost at message {}", rank, message);
-        const auto epochs =
-            Run({.faults =
-                     [&](plan::Epoch epoch) {
-                       return epoch.value == 0
-                                  ? Faults{{{Line::kStagePeer, rank}, {.kill_at = message}}}
-                                  : Faults{};
-                     },
-                 .shape = {.ranks = kFaultyStages},
-                 .context_ranks = 2,
-                 .kv_placement = placement},
-                what);
-        ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
-        EXPECT_EQ(*epochs, 2) << what;
-      }
-    }
+  for (const int rank : {0, 3}) {
+    FaultyOptions options = {.faults = {}, .shape = {.ranks = kFaultyStages}, .context_ranks = 2};
+    ExpectReplaced(options, rank, 4);
+    options.kv_placement = plan::KvPlacement::kSharded;
+    ExpectReplaced(options, rank, 11);
   }
 }
 
@@ -311,28 +307,13 @@ TEST_F(ReplayTest, ARankLostInsideAGatherIsReplaced) {
 TEST_F(ReplayTest, ARankLostBetweenTokensAndExpertsIsReplaced) {
   constexpr const char* kModel = "rand-deepseek-v32";
   expected_ = ExpectedOutputs(kModel);
+  FaultyOptions options = {
+      .model = kModel, .shape = {.ranks = 2, .loops = 2}, .context_ranks = 2, .expert_ranks = 2};
   for (const plan::KvPlacement placement :
        {plan::KvPlacement::kReplicated, plan::KvPlacement::kSharded}) {
-    for (const uint64_t message : {1, 9, 30, 47, 50, 53}) {
-      for (int rank = 2; rank < 4; ++rank) {
-        const auto what = fmt::format("rank {} is lost at message {}", rank, message);
-        const auto epochs =
-            Run({.faults =
-                     [&](plan::Epoch epoch) {
-                       return epoch.value == 0
-                                  ? Faults{{{Line::kStagePeer, rank}, {.kill_at = message}}}
-                                  : Faults{};
-                     },
-                 .model = kModel,
-                 .shape = {.ranks = 2, .loops = 2},
-                 .context_ranks = 2,
-                 .expert_ranks = 2,
-                 .kv_placement = placement},
-                what);
-        ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
-        EXPECT_EQ(*epochs, 2) << what;
-      }
-    }
+    options.kv_placement = placement;
+    for (const uint64_t message : {1, 9, 30, 53})
+      ExpectReplaced(options, message % 2 == 0 ? 2 : 3, message);
   }
 }
 

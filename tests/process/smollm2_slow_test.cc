@@ -22,7 +22,7 @@ TEST(SmolLm2SlowTest, AnswersAboutALongDocumentAndShowsThePrefillsProgress) {
       RunProgram({"generate", "--model-path", kFolder, "--document",
                   LONGSPAN_SOURCE_DIR "/examples/island.txt", "--ask",
                   "Who was the lighthouse keeper of the island?", "--max-tokens", "40"},
-                 {.timeout = std::chrono::seconds(900), .terminal = true});
+                 {.timeout = std::chrono::seconds(280), .terminal = true});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.errors;
   EXPECT_THAT(outcome.errors, HasSubstr("Edmund Harrow"));
   EXPECT_THAT(outcome.errors,

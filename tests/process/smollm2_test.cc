@@ -86,7 +86,7 @@ TEST_F(SmolLm2Test, PerplexityIsThatOfLlamaCpp) {
   const auto score = [&](const char* dtype) {
     json logprobs =
         json::parse(Run({"score", "--json", "--ids-file", ids, "--dtype", dtype}))["logprobs"];
-    logprobs.erase(0);
+    logprobs.erase(size_t{0});
     return logprobs.get<std::vector<double>>();
   };
   const std::vector<double> exact = Column(golden, "exact");

@@ -20,8 +20,9 @@ __global__ void __launch_bounds__(kThreads) AllGatherKernel(const __grid_constan
     for (uint32_t slice = 0; slice < p.slices; ++slice, ++turn.slice) {
       const int64_t first = slice * kPeerSliceBytes;
       const auto part_of = [&](int rank) {
-        const int64_t left = min(kPeerSliceBytes, p.blocks.size.of[rank] - first);
-        return PartOf({0, left > 0 ? left : 0}, static_cast<int>(blockIdx.x), p.parts, 128);
+        const int64_t size = p.blocks.size.of[rank];
+        return PartBefore(size - first, min(kPeerSliceBytes, size), static_cast<int>(blockIdx.x),
+                          p.parts, 128);
       };
       const auto place_of = [&](int rank) { return p.all + p.blocks.begin.of[rank] + first; };
       const int rank = p.world.rank;
@@ -68,26 +69,27 @@ __global__ void __launch_bounds__(kThreads) AllToAllKernel(const __grid_constant
   const int rank = p.world.rank;
   const std::byte* outgoing = p.messages.outgoing[peer];
   std::byte* incoming = p.messages.incoming[peer];
-  const auto part_of = [&](int64_t bytes) {
-    return PartOf({0, bytes > 0 ? bytes : 0}, static_cast<int>(blockIdx.x),
-                  static_cast<int>(gridDim.x), 128);
+  const int64_t segment = p.segment();
+  const auto part_of = [&](int64_t bytes, int64_t first) {
+    return PartBefore(bytes - first, min(segment, bytes), static_cast<int>(blockIdx.x),
+                      static_cast<int>(gridDim.x), 128);
   };
   if (peer == rank) {
-    const Range part = part_of(p.messages.outgoing_bytes[rank]);
+    const Range part = PartOf({0, p.messages.outgoing_bytes[rank]}, static_cast<int>(blockIdx.x),
+                              static_cast<int>(gridDim.x), 128);
     CopyBytes(incoming + part.begin, outgoing + part.begin, part.size());
     return;
   }
   PeerState& own = StateOf(p.world, rank);
   if (own.closed != 0) return;
-  const int64_t segment = p.segment();
   const int64_t longest = max(p.messages.outgoing_bytes[peer], p.messages.incoming_bytes[peer]);
   uint32_t step = own.pair_steps[peer][blockIdx.x];
   for (int64_t first = 0; first < longest; first += segment) {
     ++step;
-    const Range sent = part_of(min(segment, p.messages.outgoing_bytes[peer] - first));
+    const Range sent = part_of(p.messages.outgoing_bytes[peer], first);
     CopyBytes(p.Window(rank, peer, step) + sent.begin, outgoing + first + sent.begin, sent.size());
     if (!MeetPeer(p.world, peer, step, p.messages.signatures[peer])) return;
-    const Range got = part_of(min(segment, p.messages.incoming_bytes[peer] - first));
+    const Range got = part_of(p.messages.incoming_bytes[peer], first);
     CopyBytes(incoming + first + got.begin, p.Window(peer, rank, step) + got.begin, got.size());
   }
   __syncthreads();

@@ -124,8 +124,8 @@ __global__ void __launch_bounds__(kThreads)
   const auto slices = static_cast<uint32_t>((p.count + p.kSlice - 1) / p.kSlice);
   if (static_cast<int>(blockIdx.x) < p.blocks) {
     for (int64_t first = 0; first < p.count; first += p.kSlice, ++turn.slice) {
-      const Range part = PartOf({0, min(p.kSlice, p.count - first)}, static_cast<int>(blockIdx.x),
-                                p.blocks, p.kUnit);
+      const Range part = PartBefore(p.count - first, min(p.kSlice, p.count),
+                                    static_cast<int>(blockIdx.x), p.blocks, p.kUnit);
       if (!ReduceSlice(p, turn, p.data + first, part)) return;
     }
   }
@@ -155,9 +155,9 @@ __global__ void __launch_bounds__(kThreads)
   for (uint32_t slice = 0; slice < p.slices; ++slice, ++turn.slice) {
     const int64_t first = slice * segment;
     const auto part_of = [&](int rank) {
-      const int64_t left = min(segment, p.blocks.size.of[rank] - first);
-      return PartOf({0, left > 0 ? left : 0}, static_cast<int>(blockIdx.x),
-                    static_cast<int>(gridDim.x), 128 / static_cast<int64_t>(sizeof(T)));
+      const int64_t size = p.blocks.size.of[rank];
+      return PartBefore(size - first, min(segment, size), static_cast<int>(blockIdx.x),
+                        static_cast<int>(gridDim.x), 128 / static_cast<int64_t>(sizeof(T)));
     };
     T* own = reinterpret_cast<T*>(turn.Window(p.world.rank));
     for (int peer = 0; peer < p.world.size; ++peer) {

@@ -109,6 +109,16 @@ __device__ inline Range PartOf(const Range& whole, int index, int parts, int64_t
           whole.begin + min(whole.size(), units * (index + 1) / parts * unit)};
 }
 
+// What lies before `left` of a part of [0, full). Cut so, a block has the same place of the windows
+// in all slices of an operation, the last one too, which may be shorter: who has met a block of
+// another rank in the next slice knows that it reads nothing there any more, and knows that of no
+// other block.
+__device__ inline Range PartBefore(int64_t left, int64_t full, int index, int parts, int64_t unit) {
+  const Range part = PartOf({0, full}, index, parts, unit);
+  left = max(left, int64_t{0});
+  return {min(part.begin, left), min(part.end, left)};
+}
+
 // By the whole block. Past the first cache, which does not know what other GPUs write.
 template <typename Unit>
 __device__ void CopyUnits(Unit* to, const Unit* from, int64_t count) {
