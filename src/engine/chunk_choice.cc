@@ -28,6 +28,8 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
     if (overtakes && !first && prompt->prefill_length() - begin > room.rows) continue;
     const int64_t end =
         first ? FirstEnd(*prompt, builder, room) : JoiningEnd(*prompt, room, builder);
+    // A chunk that can be cut anywhere gets nothing where there is no time left.
+    if (end <= begin && room.bounded && !IsPlanned()) break;
     if (end <= begin) continue;
     if (overtakes && !first && end < prompt->prefill_length()) continue;
     builder.AddChunk(*prompt, end);
