@@ -102,6 +102,7 @@ base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
   setup.scheduler.chunk_tokens =
       flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size : kDefaultChunkTokens;
   setup.scheduler.chunk_policy = ChunkPolicyOf(flags);
+  setup.scheduler.chunk_policy.context_length = setup.context_length;
   setup.scheduler.prior = plan::PriorCost(cost, shape, setup.stages);
   setup.scheduler.max_running = flags.max_running_requests;
   setup.scheduler.max_queued = flags.max_queued_requests;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
@@ -51,11 +52,12 @@ std::optional<plan::ChunkCost> ReadCost(const ordered_json& object) {
   const auto top_k = object.find("top_k");
   if (top_k == object.end() || !top_k->is_number_unsigned()) return std::nullopt;
   cost.top_k = top_k->get<int64_t>();
+  if (!(cost.Seconds(0, 1) > 0)) return std::nullopt;
   return cost;
 }
 
 std::optional<plan::PipelineCost> ReadStages(const ordered_json& file,
-                                             const plan::PipelineShape& shape) {
+                                             const plan::PipelineShape& shape, int64_t top_k) {
   const auto stages = file.find("stages");
   if (stages == file.end() || !stages->is_array() ||
       static_cast<int>(stages->size()) != shape.stages())
@@ -64,9 +66,8 @@ std::optional<plan::PipelineCost> ReadStages(const ordered_json& file,
   for (const ordered_json& stage : *stages) {
     if (!stage.is_object()) return std::nullopt;
     const std::optional<plan::ChunkCost> read = ReadCost(stage);
-    if (!read) return std::nullopt;
+    if (!read || read->top_k != top_k) return std::nullopt;
     cost.stages.push_back(*read);
-    if (cost.stages.front().top_k != read->top_k) return std::nullopt;
   }
   return cost;
 }
@@ -90,7 +91,8 @@ CostCache::CostCache(fs::path folder, std::string name, CostCacheKey key) : key_
   if (!folder.empty()) file_ = folder / FileName(std::move(name));
 }
 
-std::optional<plan::PipelineCost> CostCache::Load(const plan::PipelineShape& shape) const {
+std::optional<plan::PipelineCost> CostCache::Load(const plan::PipelineShape& shape,
+                                                  int64_t top_k) const {
   std::ifstream stream(file_);
   if (file_.empty() || !stream) return std::nullopt;
   spdlog::logger& log = base::Log("planner");
@@ -106,7 +108,7 @@ std::optional<plan::PipelineCost> CostCache::Load(const plan::PipelineShape& sha
              value);
     return std::nullopt;
   }
-  std::optional<plan::PipelineCost> cost = ReadStages(file, shape);
+  std::optional<plan::PipelineCost> cost = ReadStages(file, shape, top_k);
   if (!cost) log.info("{} is broken: chunk times are learnt anew", file_.string());
   return cost;
 }
@@ -123,14 +125,16 @@ void CostCache::Save(const plan::PipelineCost& cost) const {
   const ordered_json file = {{"version", kVersion}, {"key", ToJson(key_)}, {"stages", stages}};
   std::error_code error;
   fs::create_directories(file_.parent_path(), error);
-  fs::path written = file_;
-  written += fmt::format(".{}", getpid());
-  std::ofstream stream(written);
+  // A name of its own: other engines may write at once, of this process or on other hosts.
+  std::string written = file_.string() + ".XXXXXX";
+  const int descriptor = mkstemp(written.data());
+  if (descriptor >= 0) close(descriptor);
+  std::ofstream stream(descriptor >= 0 ? written : std::string());
   stream << file.dump(2) << '\n';
   stream.close();
   if (stream) fs::rename(written, file_, error);
   if (stream && !error) return;
-  fs::remove(written, error);
+  if (descriptor >= 0) fs::remove(written, error);
   base::Log("planner").info("{} cannot be written: chunk times will be learnt anew",
                             file_.string());
 }
@@ -145,9 +149,21 @@ fs::path DefaultCostFolder() {
 
 std::string ProcessorName() {
   std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
-  return "unknown";
+  return ProcessorNameIn(file);
+}
+
+std::string ProcessorNameIn(std::istream& text) {
+  std::vector<std::string> numbers;  // of all kinds of cores
+  for (std::string line; std::getline(text, line);) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.starts_with("model name")) return value;
+    const bool is_number = line.starts_with("CPU implementer") || line.starts_with("CPU part");
+    if (is_number && std::find(numbers.begin(), numbers.end(), value) == numbers.end())
+      numbers.push_back(value);
+  }
+  return numbers.empty() ? "unknown" : fmt::format("{}", fmt::join(numbers, " "));
 }
 
 }  // namespace longspan::apps

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <iosfwd>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,8 +24,8 @@ class CostCache {
   CostCache(std::filesystem::path folder, std::string name, CostCacheKey key);
 
   // Nothing where there is no file, where it is broken, of another version or for another key (the
-  // log says which), or has other stages.
-  std::optional<plan::PipelineCost> Load(const plan::PipelineShape& shape) const;
+  // log says which), has other stages, or one that costs nothing. `top_k` of the model's attention.
+  std::optional<plan::PipelineCost> Load(const plan::PipelineShape& shape, int64_t top_k) const;
   void Save(const plan::PipelineCost& cost) const;
 
  private:
@@ -35,7 +36,10 @@ class CostCache {
 // $XDG_CACHE_HOME/longspan/costs, by default in ~/.cache; empty where there is no home.
 std::filesystem::path DefaultCostFolder();
 
-// The processor's name as the system tells it.
+// The processor's name as the system tells it; its maker's and its part's number where it has none,
+// as on Arm.
 std::string ProcessorName();
+// The same of a text like /proc/cpuinfo.
+std::string ProcessorNameIn(std::istream& text);
 
 }  // namespace longspan::apps

@@ -129,7 +129,8 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--chunked-prefill-size", flags.chunked_prefill_size,
                   "prefill chunk: the largest one (planned), each one (fixed) or the first one "
-                  "(quadratic); -1: the default [512, on GPUs 8192]")
+                  "(quadratic); -1: the default [512, on GPUs 8192; plans of several stages up to "
+                  "4096, on GPUs 16384]")
       ->type_name("TOKENS")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20) | CLI::Range(-1, -1))
       ->envname("LONGSPAN_CHUNKED_PREFILL_SIZE")

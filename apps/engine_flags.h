@@ -31,7 +31,7 @@ struct EngineFlags {
   std::string kv_placement = "replicated";
   std::string layer_partition;
   int virtual_stages = 1;
-  int64_t chunked_prefill_size = 0;  // 0: the default of engine_setup.cc
+  int64_t chunked_prefill_size = 0;  // 0: that of chunk_limit.h
   std::string chunk_policy = "planned";
   bool dynamic_chunking = false;
   std::optional<double> smooth_factor;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "apps/chunk_limit.h"
 #include "apps/cluster_setup.h"
 #include "apps/model_location.h"
 #include "apps/node_setup.h"
@@ -21,9 +22,6 @@
 namespace longspan::apps {
 namespace {
 
-constexpr int64_t kDefaultChunkTokens = 512;
-// What keeps a GPU's products and attention busy.
-constexpr int64_t kDefaultChunkTokensOnGpu = 8192;
 // Without any progress in between: then it is no accident.
 constexpr int kMostRestarts = 3;
 // Without --max-total-tokens: room for so many of the longest sequences, if the memory is there.
@@ -221,6 +219,13 @@ void LogMemory(const runtime::GroupInfo& info, const spec::Mesh& mesh) {
   }
 }
 
+plan::PipelineCost PriorCost(const EngineFlags& flags, const EngineSetup& setup,
+                             const CostCache& costs) {
+  if (setup.emulated_cost) return *setup.emulated_cost;
+  plan::PipelineCost assumed = AssumedCost(flags, setup);
+  return costs.Load(setup.shape, assumed.stages.front().top_k).value_or(assumed);
+}
+
 using RanksStarter =
     std::function<base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>>()>;
 
@@ -302,8 +307,8 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
         "its config.json if it can really do that",
         setup.context_length, setup.model.context_length);
   setup.on_gpu = !backend->is_on_host();
-  setup.chunk_tokens = setup.on_gpu ? kDefaultChunkTokensOnGpu : kDefaultChunkTokens;
-  if (flags.chunked_prefill_size > 0) setup.chunk_tokens = flags.chunked_prefill_size;
+  setup.chunk_tokens = flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size
+                                                      : DefaultChunkTokens(flags, setup);
   setup.chunk_tokens = std::min(setup.chunk_tokens, setup.context_length);
   return setup;
 }
@@ -315,7 +320,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
   // Modelled times are known, and no machine's.
   if (setup.emulation != nullptr) cost_flags.cost_cache = "off";
   const CostCache costs = CostCacheOf(cost_flags, setup);
-  const engine::SchedulerOptions scheduler = {
+  engine::SchedulerOptions scheduler = {
       .chunk_tokens = setup.chunk_tokens,
       .max_running = flags.max_running_requests,
       .max_queued = flags.max_queued_requests,
@@ -323,8 +328,10 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
       .reuse_prefixes = !flags.disable_radix_cache,
       .chunk_policy = ChunkPolicyOf(flags),
       .max_decode_stall_s = DecodeStallSeconds(flags),
-      .prior = setup.emulated_cost ? *setup.emulated_cost
-                                   : costs.Load(setup.shape).value_or(AssumedCost(flags, setup))};
+      .prior = PriorCost(flags, setup, costs)};
+  // Not that of a bench, which ends with its prompts.
+  scheduler.chunk_policy.context_length =
+      flags.context_length > 0 ? flags.context_length : setup.model.context_length;
   if (setup.emulation == nullptr) LONGSPAN_RETURN_IF_ERROR(CheckWeightsFit(flags, setup));
   // Before the ranks: who waits for large weights is to hear of a wrong path now.
   auto trace = TraceTo(flags.trace_out, flags.mesh);

@@ -171,6 +171,8 @@ base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks&
 
 int VisibleGpus() { return backend::cuda::VisibleDevices(); }
 
+std::string GpuName(int gpu) { return backend::cuda::DeviceName(gpu); }
+
 bool CanCopyBetweenGpus(int from, int to) { return backend::cuda::CanCopyBetween(from, to); }
 
 base::Result<double> MeasureCopyRate(const ops::Backend& backend, tensor::Queue& queue) {

@@ -64,6 +64,8 @@ base::Status ConnectPeers(const runtime::RankConfig& config, runtime::RankLinks&
 
 // How many GPUs this process sees.
 int VisibleGpus();
+// Of one of them; empty where it cannot be told.
+std::string GpuName(int gpu);
 // Whether ranks of one host with these GPUs can do so.
 bool CanCopyBetweenGpus(int from, int to);
 

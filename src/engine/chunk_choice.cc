@@ -1,6 +1,7 @@
 #include "engine/chunk_choice.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace longspan::engine {
@@ -19,28 +20,20 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
   if (oldest.id != std::exchange(oldest_, oldest.id)) debt_.Clear();
   Order(prompts, now);
   const bool overtakes = prompts.front() != &oldest;
-  const bool bounded = decoding && limits_.max_decode_stall_s.has_value();
-  int64_t budget = limits_.chunk_tokens;  // above 0 for the first one
-  double work_s = 0;
-  for (const Sequence* prompt : prompts) work_s += RemainingSeconds(*prompt);
-  double step_s = 0;
+  Room room = RoomFor(prompts, decoding, builder);
   for (Sequence* prompt : prompts) {
     const bool first = prompt == prompts.front();
     const int64_t begin = prompt->scheduled;
-    int64_t end = 0;
-    if (bounded) {
-      end = BoundedEnd(*prompt, budget, first, builder);
-    } else if (budget > 0) {
-      end = cutter_.NextEnd(*prompt,
-                            {MostRows(*prompt, limits_.chunk_tokens), MostRows(*prompt, budget)},
-                            work_s > 0 ? RemainingSeconds(*prompt) / work_s : 1, time_);
-      if (first) step_s = cutter_.StepSeconds(*prompt, work_s, time_);
-      if (!first) end = JoiningEnd(*prompt, end, step_s, builder);
-    }
-    if (end <= begin) break;
+    // Would not end in this step, whatever its plan is.
+    if (overtakes && !first && prompt->prefill_length() - begin > room.rows) continue;
+    const int64_t end =
+        first ? FirstEnd(*prompt, builder, room) : JoiningEnd(*prompt, room, builder);
+    // A chunk that can be cut anywhere gets nothing where there is no time left.
+    if (end <= begin && room.bounded && !IsPlanned()) break;
+    if (end <= begin) continue;
     if (overtakes && !first && end < prompt->prefill_length()) continue;
     builder.AddChunk(*prompt, end);
-    budget -= end - begin;
+    room.rows -= end - begin;
     if (prompt == &oldest) {
       debt_.Progress(Seconds(begin, end));
     } else if (overtakes) {
@@ -49,14 +42,60 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
   }
 }
 
+ChunkChoice::Room ChunkChoice::RoomFor(std::span<Sequence* const> prompts, bool decoding,
+                                       const PlanBuilder& builder) const {
+  Room room = {.bounded = decoding && limits_.max_decode_stall_s.has_value(),
+               .rows = limits_.chunk_tokens,
+               .seconds = std::numeric_limits<double>::infinity()};
+  if (room.bounded) room.seconds = *limits_.max_decode_stall_s;
+  room.chunk_s = room.seconds - (time_.Seconds(builder.work()) - time_.Seconds({}));
+  for (const Sequence* prompt : prompts) room.work_s += RemainingSeconds(*prompt);
+  return room;
+}
+
+int64_t ChunkChoice::PolicyEnd(Sequence& sequence, const Room& room) {
+  return cutter_.NextEnd(sequence,
+                         {.chunk_tokens = MostRows(sequence, limits_.chunk_tokens),
+                          .left = MostRows(sequence, room.rows),
+                          .seconds = room.chunk_s},
+                         room.work_s > 0 ? RemainingSeconds(sequence) / room.work_s : 1, time_);
+}
+
+int64_t ChunkChoice::FirstEnd(Sequence& sequence, const PlanBuilder& builder, Room& room) {
+  if (room.bounded && !(IsPlanned() && HasTimeForPage(sequence, room.seconds, builder)))
+    return BoundedEnd(sequence, room.rows, /*first=*/true, builder);
+  const int64_t begin = sequence.scheduled;
+  int64_t end = PolicyEnd(sequence, room);
+  if (room.bounded) {
+    // The plan may have been made beside fewer decodes, or with other costs.
+    const int64_t rows = RowsInTime(sequence, end - begin, room.seconds, builder);
+    if (begin + rows < end) end = (begin + rows) / limits_.page_size * limits_.page_size;
+  }
+  room.seconds = std::min(room.seconds, cutter_.StepSeconds(sequence, room.work_s, time_));
+  return end;
+}
+
 int64_t ChunkChoice::MostRows(const Sequence& sequence, int64_t budget) const {
   return sequence.request.return_logits ? std::min(budget, limits_.max_returned_rows) : budget;
 }
 
-int64_t ChunkChoice::JoiningEnd(const Sequence& sequence, int64_t end, double step_seconds,
-                                const PlanBuilder& builder) const {
+bool ChunkChoice::HasTimeForPage(const Sequence& sequence, double seconds,
+                                 const PlanBuilder& builder) const {
   const int64_t begin = sequence.scheduled;
-  const int64_t rows = time_.LongestChunk(builder.work(), begin, end - begin, step_seconds);
+  const int64_t rows =
+      std::min((begin / limits_.page_size + 1) * limits_.page_size, sequence.prefill_length()) -
+      begin;
+  return RowsInTime(sequence, rows, seconds, builder) == rows;
+}
+
+int64_t ChunkChoice::JoiningEnd(Sequence& sequence, const Room& room, const PlanBuilder& builder) {
+  const int64_t begin = sequence.scheduled;
+  if (room.rows <= 0) return begin;
+  if (room.bounded && !IsPlanned())
+    return BoundedEnd(sequence, room.rows, /*first=*/false, builder);
+  if (!HasTimeForPage(sequence, room.seconds, builder)) return begin;
+  const int64_t end = PolicyEnd(sequence, room);
+  const int64_t rows = RowsInTime(sequence, end - begin, room.seconds, builder);
   if (begin + rows == end) return end;
   // Less than half a chunk is not worth another cut.
   if (2 * rows < end - begin) return begin;

@@ -31,6 +31,10 @@ struct ChunkLimits {
 // A prompt that overtakes the oldest one shares its step only with prompts that end in it too: the
 // step is as short as it can be for them, and the chunks of the others stay whole. Planned chunks
 // share a step as far as its time allows.
+//
+// While sequences decode, a step may be bounded by its time. Then planned chunks are planned for
+// what its decode rows leave; others, and planned ones where a page takes longer, get the rows that
+// there is time for.
 class ChunkChoice {
  public:
   ChunkChoice(const ChunkLimits& limits, plan::PipelineCost prior)
@@ -56,15 +60,34 @@ class ChunkChoice {
   double RemainingSeconds(const Sequence& sequence) const {
     return Seconds(sequence.scheduled, sequence.prefill_length());
   }
+  // Of the step that is filled.
+  struct Room {
+    bool bounded = false;  // by the time that decodes may stall
+    int64_t rows = 0;
+    double seconds = 0;  // with all that is in it
+    double chunk_s = 0;  // of a chunk that is alone with the step's decode rows
+    double work_s = 0;   // that all prompts still have to compute
+  };
+  bool IsPlanned() const { return limits_.policy.kind == ChunkPolicy::Kind::kPlanned; }
+  Room RoomFor(std::span<Sequence* const> prompts, bool decoding, const PlanBuilder& builder) const;
   int64_t MostRows(const Sequence& sequence, int64_t budget) const;
   // Puts the prompt that goes first in front, and those after it by urgency.
   void Order(std::vector<Sequence*>& prompts, base::Clock::Duration now) const;
+  // Where the chunk of the prompt that goes first ends. Leaves the room that others may join.
+  int64_t FirstEnd(Sequence& sequence, const PlanBuilder& builder, Room& room);
+  // Where a chunk ends that joins another prompt's; its begin if there is no room for it.
+  int64_t JoiningEnd(Sequence& sequence, const Room& room, const PlanBuilder& builder);
+  int64_t PolicyEnd(Sequence& sequence, const Room& room);
   // Where the chunk ends if the step may take so long only; not cut at multiples of anything.
   int64_t BoundedEnd(const Sequence& sequence, int64_t budget, bool first,
                      const PlanBuilder& builder) const;
-  // Where a chunk ends that joins another prompt's in a step of at most so many seconds.
-  int64_t JoiningEnd(const Sequence& sequence, int64_t end, double step_seconds,
-                     const PlanBuilder& builder) const;
+  // How many of the next `rows` rows the step has time for.
+  int64_t RowsInTime(const Sequence& sequence, int64_t rows, double seconds,
+                     const PlanBuilder& builder) const {
+    return time_.LongestChunk(builder.work(), sequence.scheduled, rows, seconds);
+  }
+  // Whether it has time for those up to the next page, or to the prompt's end.
+  bool HasTimeForPage(const Sequence& sequence, double seconds, const PlanBuilder& builder) const;
 
   ChunkLimits limits_;
   ChunkCutter cutter_;

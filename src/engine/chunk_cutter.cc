@@ -15,12 +15,16 @@ namespace {
 constexpr double kLeastChange = 0.03;
 // The same for shares of the drain: the longest chunk goes with their root.
 constexpr double kShareChange = 1.5;
-// Shorter pages are planned several at a time.
+// Plans stay a little below the limit, so that one more decode row does not undo them.
+constexpr double kRoom = 0.98;
+constexpr double kLeastRoom = 0.9;
+// Shorter pages are planned several at a time. Chunks that are shorter than a page end at multiples
+// of this, or are shorter still.
 constexpr int64_t kLeastGrain = 16;
 
 int64_t Grain(int64_t page_size, int64_t chunk_tokens) {
   const int64_t grain = (kLeastGrain + page_size - 1) / page_size * page_size;
-  return grain <= chunk_tokens ? grain : 1;
+  return grain <= chunk_tokens ? grain : std::min(kLeastGrain, chunk_tokens);
 }
 
 double Slowest(const plan::PipelineCost& costs, const plan::StepWork& work) {
@@ -45,10 +49,13 @@ int64_t ChunkCutter::NextEnd(Sequence& sequence, const Limits& limits, double dr
   const int64_t end = sequence.prefill_length();
   switch (policy_.kind) {
     case ChunkPolicy::Kind::kPlanned: {
-      if (!IsPlanned(sequence, drain_share)) Plan(sequence, limits.chunk_tokens, drain_share, fit);
+      if (!IsPlanned(sequence, limits, drain_share)) Plan(sequence, limits, drain_share, fit);
       const std::vector<int64_t>& ends = sequence.planned.ends;
       const int64_t planned = *std::upper_bound(ends.begin(), ends.end(), begin);
-      return WithShortSteps(begin, std::min(planned, begin + limits.left), fit);
+      if (planned <= begin + limits.left) return WithShortSteps(begin, planned, fit);
+      // Others have the rest of the step. Chunks of less than a page end where they must.
+      const int64_t multiple = page_size_ <= limits.chunk_tokens ? page_size_ : 1;
+      return std::max(begin, (begin + limits.left) / multiple * multiple);
     }
     case ChunkPolicy::Kind::kQuadratic:
       return std::min(QuadraticEnd(sequence, fit), begin + limits.left);
@@ -80,31 +87,37 @@ double ChunkCutter::StepSeconds(const Sequence& first, double work_s,
   return std::max(first.planned.longest_s, best);
 }
 
-bool ChunkCutter::IsPlanned(const Sequence& sequence, double drain_share) const {
+bool ChunkCutter::IsPlanned(const Sequence& sequence, const Limits& limits,
+                            double drain_share) const {
   const PlannedChunks& planned = sequence.planned;
   if (planned.ends.empty() || planned.ends.back() != sequence.prefill_length()) return false;
   if (planned.costs_number != costs_number_) return false;
   const double share = drain_share / planned.drain_share;
   if (share > kShareChange || share < 1 / kShareChange) return false;
+  // Chunks could be longer by now.
+  if (planned.max_seconds < kLeastRoom * limits.seconds) return false;
   // At a border of the plan, or at its begin.
   return sequence.scheduled == planned.begin ||
          std::binary_search(planned.ends.begin(), planned.ends.end(), sequence.scheduled);
 }
 
-void ChunkCutter::Plan(Sequence& sequence, int64_t chunk_tokens, double drain_share,
+void ChunkCutter::Plan(Sequence& sequence, const Limits& limits, double drain_share,
                        const plan::PipelineFit& fit) {
   // The newest costs for all that are planned from now on.
   if (costs_.stages.empty()) costs_ = fit.cost();
+  const double max_seconds = kRoom * limits.seconds;
   plan::ChunkSequence chunks =
       plan::PlanChunks(costs_, {.begin = sequence.scheduled,
                                 .end = sequence.prefill_length(),
-                                .page_size = Grain(page_size_, chunk_tokens),
-                                .max_tokens = chunk_tokens,
+                                .page_size = Grain(page_size_, limits.chunk_tokens),
+                                .max_tokens = limits.chunk_tokens,
+                                .max_seconds = max_seconds,
                                 .drain_share = drain_share});
   sequence.planned = {.begin = sequence.scheduled,
                       .ends = std::move(chunks.ends),
                       .longest_s = chunks.longest_s,
                       .drain_share = drain_share,
+                      .max_seconds = max_seconds,
                       .costs_number = costs_number_};
 }
 
@@ -130,7 +143,8 @@ int64_t ChunkCutter::QuadraticEnd(const Sequence& sequence, const plan::Pipeline
     if (time.ok())
       tokens = plan::QuadraticChunks(*time, {.first_tokens = fixed_.size,
                                              .smoothing = policy_.smoothing,
-                                             .page_size = page_size_})
+                                             .page_size = page_size_,
+                                             .context_length = policy_.context_length})
                    .NextTokens(begin);
   }
   return std::min(end, begin + tokens);
@@ -138,7 +152,9 @@ int64_t ChunkCutter::QuadraticEnd(const Sequence& sequence, const plan::Pipeline
 
 void ChunkCutter::OnMeasured(const plan::StepWork& work, const plan::PipelineFit& fit) {
   if (policy_.kind != ChunkPolicy::Kind::kPlanned || costs_.stages.empty()) return;
-  const double allowed = std::max(kLeastChange, fit.error());
+  // Before anything was predicted, a difference is news and no error.
+  const double error = fit.error();
+  const double allowed = error < 1 ? std::max(kLeastChange, error) : kLeastChange;
   const auto has_left = [&](const plan::StepWork& of) {
     return std::abs(std::log(fit.Seconds(of) / Slowest(costs_, of))) > allowed;
   };

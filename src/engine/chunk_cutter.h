@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "engine/chunk_policy.h"
 #include "engine/sequence.h"
@@ -11,10 +12,10 @@
 namespace longspan::engine {
 
 // Planned chunks: a prompt is planned as a whole when it gets its first one, and again when it was
-// cut elsewhere, when the share of the drain that is on its account has changed much, and when
-// measurements have left the costs that it was planned with by more than the fit's own error. Plans
-// make chunks of much the same time, which do not tell what a step costs by itself: until short
-// ones have been measured every third chunk is cut in two.
+// cut elsewhere, when the share of the drain that is on its account or the time that a chunk may
+// take has changed much, and when measurements have left the costs that it was planned with by more
+// than the fit's own error. Plans make chunks of much the same time, which do not tell what a step
+// costs by itself: until short ones have been measured every third chunk is cut in two.
 class ChunkCutter {
  public:
   // `chunk_tokens`: of a chunk, at most; of the first one for the quadratic policy.
@@ -23,8 +24,11 @@ class ChunkCutter {
   struct Limits {
     int64_t chunk_tokens = 0;  // of any chunk of this prompt
     int64_t left = 0;          // of the next one, where a step is shared; at most as many
+    // Of a planned chunk in a step of its own, on the slowest rank.
+    double seconds = std::numeric_limits<double>::infinity();
   };
-  // Where the next chunk ends. `drain_share` as in plan::ChunkRequest.
+  // Where the next chunk ends. `drain_share` as in plan::ChunkRequest. A planned chunk ends at a
+  // page or with its prompt: where less than a page is left it gets nothing, which is its begin.
   int64_t NextEnd(Sequence& sequence, const Limits& limits, double drain_share,
                   const plan::PipelineFit& fit);
 
@@ -40,8 +44,8 @@ class ChunkCutter {
   void OnMeasured(const plan::StepWork& work, const plan::PipelineFit& fit);
 
  private:
-  bool IsPlanned(const Sequence& sequence, double drain_share) const;
-  void Plan(Sequence& sequence, int64_t chunk_tokens, double drain_share,
+  bool IsPlanned(const Sequence& sequence, const Limits& limits, double drain_share) const;
+  void Plan(Sequence& sequence, const Limits& limits, double drain_share,
             const plan::PipelineFit& fit);
   // Of a planned chunk: its end, or its middle where short steps have to be measured.
   int64_t WithShortSteps(int64_t begin, int64_t end, const plan::PipelineFit& fit);

@@ -1,6 +1,9 @@
 // How the lengths of a prompt's chunks are chosen.
 #pragma once
 
+#include <cstdint>
+#include <limits>
+
 namespace longspan::engine {
 
 struct ChunkPolicy {
@@ -10,7 +13,9 @@ struct ChunkPolicy {
     kQuadratic,  // as SGLang does it (plan/quadratic_chunks.h)
   };
   Kind kind = Kind::kFixed;
-  double smoothing = 0.75;  // of the quadratic one
+  // Of the quadratic one.
+  double smoothing = 0.75;
+  int64_t context_length = std::numeric_limits<int64_t>::max();  // of the engine
 };
 
 }  // namespace longspan::engine

@@ -10,9 +10,6 @@
 namespace longspan::engine {
 namespace {
 
-// Fewer steps tell less than the next run would learn with its first ones.
-constexpr int64_t kEnoughMeasurements = 16;
-
 // A rank reports rows that its plan lists.
 base::Status CheckResult(const plan::StepResult& result, const plan::StepPlan& plan) {
   const auto listed = [&](const auto& row) { return row.slot < plan.logits_rows.size(); };
@@ -54,7 +51,7 @@ Engine::Engine(std::unique_ptr<runtime::StageGroup> group, EngineOptions options
       counters_(static_cast<size_t>(group_->ranks())) {}
 
 Engine::~Engine() {
-  if (options_.costs_learnt && scheduler_.step_time().measurements() >= kEnoughMeasurements)
+  if (options_.costs_learnt && scheduler_.step_time().IsWorthKeeping())
     options_.costs_learnt(scheduler_.step_time().cost());
 }
 

@@ -28,7 +28,7 @@ struct EngineOptions {
   std::vector<int32_t> end_tokens;
   // Called with every computed step, before the step observer.
   std::function<void(const StepRecord&)> trace;
-  // Called at the end with what steps have cost, where enough of them were measured to tell.
+  // Called at the end with what steps have cost, where that is worth keeping.
   std::function<void(const plan::PipelineCost&)> costs_learnt;
   // Replaces a group that is lost by one of the same capacity; what was running is computed again.
   // So often at most without any progress in between, then the loss ends all sequences.

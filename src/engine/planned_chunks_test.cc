@@ -20,6 +20,8 @@ using testing::VirtualStages;
 
 constexpr plan::ChunkCost kCost = {.per_step = 4e-3, .per_token = 5e-6, .per_pair = 4e-11};
 
+constexpr int64_t kPageSize = 64;
+
 double StageSeconds(const plan::StepPlan& plan) { return kCost.Seconds(WorkOf(plan, 0)); }
 
 VirtualStages::Setup MakeSetup(int stages, ChunkPolicy::Kind kind, int64_t chunk_tokens) {
@@ -35,12 +37,17 @@ plan::PipelineCost CostOf(int stages, const plan::ChunkCost& cost) {
           .stages = std::vector<plan::ChunkCost>(static_cast<size_t>(stages), cost)};
 }
 
-// Every chunk begins where the one before ended, at a page, and all prompts are computed.
-void ExpectValid(const VirtualStages& server, int64_t chunk_tokens) {
+// Every chunk begins where the one before ended, planned ones at a page, and all prompts are
+// computed.
+void ExpectValid(const VirtualStages& server, ChunkPolicy::Kind kind, int64_t chunk_tokens) {
+  const bool at_pages = kind == ChunkPolicy::Kind::kPlanned && chunk_tokens >= kPageSize;
   std::map<int64_t, int64_t> computed;
   for (const plan::StepPlan& plan : server.plans()) {
     int64_t rows = 0;
     for (const plan::Slice& slice : plan.slices) {
+      if (at_pages && slice.begin < server.prompt(slice.sequence.value)) {
+        EXPECT_EQ(slice.begin % kPageSize, 0);
+      }
       EXPECT_EQ(computed[slice.sequence.value], slice.begin);
       computed[slice.sequence.value] = slice.end();
       rows += static_cast<int64_t>(slice.tokens.size());
@@ -55,7 +62,7 @@ double FirstToken(const VirtualStages::Setup& setup, int64_t prompt) {
   server.Submit(0, 32'768, 1);  // teaches
   server.Submit(100, prompt, 1);
   server.Run();
-  ExpectValid(server, setup.scheduler.chunk_tokens);
+  ExpectValid(server, setup.scheduler.chunk_policy.kind, setup.scheduler.chunk_tokens);
   return server.outcome(2).first_token - 100;
 }
 
@@ -83,7 +90,7 @@ TEST(PlannedChunksTest, ManyPromptsGetLongerChunksThanOneAndAreDoneSooner) {
     server.Submit(0, 16384, 1);
     for (int i = 0; i < kPrompts; ++i) server.Submit(100, 32768, 1);
     server.Run();
-    ExpectValid(server, chunk_tokens);
+    ExpectValid(server, kind, chunk_tokens);
     return std::pair(server.now() - 100, server.plans().size());
   };
   const auto [planned, planned_plans] = run(ChunkPolicy::Kind::kPlanned, 16384);
@@ -107,9 +114,23 @@ TEST(PlannedChunksTest, PromptsOfAllLengthsAreComputedOnce) {
         server.Submit(at += 0.01 * static_cast<double>(random() % 8),
                       1 + random() % (i % 5 == 0 ? 3000 : 300), 1 + random() % 9);
       server.Run();
-      ExpectValid(server, chunk_tokens);
+      ExpectValid(server, kind, chunk_tokens);
     }
   }
+}
+
+// A step holds 512 rows: of the second prompt 412 would fit, which ends within a page.
+TEST(PlannedChunksTest, PromptsThatShareAStepAreCutAtPages) {
+  VirtualStages server(MakeSetup(1, ChunkPolicy::Kind::kPlanned, 512));
+  server.Submit(0, 1024, 1);  // while its steps run, the others come
+  server.Submit(0, 100, 1);
+  server.Submit(0, 5000, 1);
+  server.Run();
+  ExpectValid(server, ChunkPolicy::Kind::kPlanned, 512);
+  const auto shared = std::find_if(server.plans().begin(), server.plans().end(),
+                                   [](const auto& plan) { return plan.slices.size() > 1; });
+  ASSERT_NE(shared, server.plans().end());
+  EXPECT_EQ(shared->slices[1].tokens.size(), 384U);
 }
 
 TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
@@ -119,7 +140,7 @@ TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
   server.Submit(0, 3000, 400);
   server.Submit(1, 100'000, 1);
   server.Run();
-  ExpectValid(server, 8192);
+  ExpectValid(server, ChunkPolicy::Kind::kPlanned, 8192);
   int bounded = 0;
   for (size_t i = 0; i < server.plans().size(); ++i) {
     if (server.plan_times()[i] < 1 || server.plan_times()[i] >= server.outcome(1).finish) continue;
@@ -129,54 +150,132 @@ TEST(PlannedChunksTest, DecodesStallNoLongerThanTheyMay) {
   EXPECT_GT(bounded, 30);
 }
 
+// A limit that binds little leaves the best plan, not the longest chunks that it allows.
+TEST(PlannedChunksTest, UnderAStallLimitAPromptTakesAsLongAsItsBestPlan) {
+  constexpr int64_t kPrompt = 131'072;
+  for (const double stall : {0.03, 0.2}) {
+    auto setup = MakeSetup(4, ChunkPolicy::Kind::kPlanned, 16384);
+    setup.scheduler.max_decode_stall_s = stall;
+    VirtualStages server(setup);
+    server.Submit(0, 32'768, 100'000);  // teaches, and decodes all the time
+    server.Submit(2, kPrompt, 1);
+    server.Run(6);
+    const double best =
+        plan::PlanChunks(CostOf(4, kCost),
+                         {.end = kPrompt, .max_tokens = 16384, .max_seconds = stall})
+            .makespan_s;
+    EXPECT_LE(server.outcome(2).first_token - 2, 1.05 * best) << stall;
+    for (const plan::StepPlan& plan : server.plans())
+      for (const plan::Slice& slice : plan.slices)
+        if (slice.sequence.value == 2) {
+          EXPECT_EQ(slice.begin % kPageSize, 0);
+        }
+  }
+}
+
+TEST(PlannedChunksTest, WhereAPageTakesTooLongChunksAreShorter) {
+  constexpr double kStall = 0.0045;
+  auto setup = MakeSetup(2, ChunkPolicy::Kind::kPlanned, 8192);
+  setup.scheduler.max_decode_stall_s = kStall;
+  VirtualStages server(setup);
+  server.Submit(0, 640, 4000);
+  server.Submit(5, 60'000, 1);
+  server.Run();
+  EXPECT_EQ(server.outcome(2).tokens, 1);
+  bool within_page = false;
+  for (size_t i = 0; i < server.plans().size(); ++i) {
+    if (server.plan_times()[i] < 5 || server.plan_times()[i] >= server.outcome(1).finish) continue;
+    EXPECT_LE(server.plan_seconds()[i], 1.01 * kStall) << i;
+    for (const plan::Slice& slice : server.plans()[i].slices)
+      within_page |= slice.sequence.value == 2 && slice.begin % kPageSize != 0;
+  }
+  EXPECT_TRUE(within_page);
+}
+
+constexpr int64_t kLiedPrompt = 65'536;
+
+// One prompt after the other, alone, each chunk reported as `measured` says.
+class Reported {
+ public:
+  using Report = std::function<double(double)>;
+
+  // The chunks of the next prompt.
+  std::vector<int64_t> Run(const Report& measured) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = {++id_};
+    sequence->request.prompt.resize(kLiedPrompt);
+    for (int32_t& token : sequence->request.prompt) token = static_cast<int32_t>(random_() % 1000);
+    sequence->request.max_tokens = 0;
+    EXPECT_TRUE(scheduler_.Enqueue(std::move(sequence), {.context_length = 1 << 20}).ok());
+    std::vector<int64_t> ends;
+    int64_t computed = 0;
+    while (computed < kLiedPrompt) {
+      const auto plan = scheduler_.Next();
+      if (!plan || plan->slices.size() != 1) break;
+      const plan::Slice& slice = plan->slices.front();
+      EXPECT_EQ(slice.begin, computed);
+      computed = slice.end();
+      if (computed != kLiedPrompt) {
+        EXPECT_EQ(computed % kPageSize, 0);
+      }
+      EXPECT_LE(slice.tokens.size(), 8192U);
+      ends.push_back(computed);
+      scheduler_.OnComputed(*plan);
+      scheduler_.OnMeasured(*plan, measured(StageSeconds(*plan)));
+    }
+    EXPECT_EQ(computed, kLiedPrompt);
+    scheduler_.Retire({id_});
+    return ends;
+  }
+
+  // How much longer than with the best plan the next prompt takes, as a share, by what is known
+  // now: nothing is learnt from it.
+  double Loss() {
+    const plan::PipelineCost cost = CostOf(4, kCost);
+    const auto nothing = [](double) { return std::nan(""); };
+    const double best = plan::PlanChunks(cost, {.end = kLiedPrompt, .max_tokens = 8192}).makespan_s;
+    return plan::Predict(cost, 0, Run(nothing)).makespan_s / best - 1;
+  }
+
+ private:
+  Scheduler scheduler_{
+      {.chunk_tokens = 8192, .chunk_policy = {.kind = ChunkPolicy::Kind::kPlanned}, .stages = 4},
+      1 << 12,
+      kPageSize};
+  std::mt19937 random_{5};
+  int64_t id_ = 0;
+};
+
 // Measurements that are wrong, in every way: whatever is planned is valid, and it is planned well
-// again when they are right again.
+// again when 20 chunks were measured right again.
 TEST(PlannedChunksTest, WrongMeasurementsMakeNoWrongPlans) {
-  std::mt19937 random(5);
-  constexpr int64_t kPrompt = 65'536;
-  const std::vector<std::function<double(double)>> lies = {
+  std::mt19937 random(7);
+  const std::vector<Reported::Report> lies = {
       [](double) { return std::nan(""); }, [](double) { return 0.0; },
       [](double s) { return 10 * s; },     [](double s) { return s / 10; },
       [](double) { return -1.0; },         [&](double s) { return s * (random() % 100) / 10.0; }};
-  for (const auto& lie : lies) {
-    Scheduler scheduler(
-        {.chunk_tokens = 8192, .chunk_policy = {.kind = ChunkPolicy::Kind::kPlanned}, .stages = 4},
-        1 << 12, 64);
-    int64_t id = 0;
-    // The chunks of a prompt, each reported as `measured` says.
-    const auto run = [&](const std::function<double(double)>& measured) {
-      auto sequence = std::make_unique<Sequence>();
-      sequence->id = {++id};
-      sequence->request.prompt.resize(kPrompt);
-      for (int32_t& token : sequence->request.prompt) token = static_cast<int32_t>(random() % 1000);
-      sequence->request.max_tokens = 0;
-      EXPECT_TRUE(scheduler.Enqueue(std::move(sequence), {.context_length = 1 << 20}).ok());
-      std::vector<int64_t> ends;
-      int64_t computed = 0;
-      while (computed < kPrompt) {
-        const auto plan = scheduler.Next();
-        if (!plan || plan->slices.size() != 1) break;
-        const plan::Slice& slice = plan->slices.front();
-        EXPECT_EQ(slice.begin, computed);
-        computed = slice.end();
-        if (computed != kPrompt) {
-          EXPECT_EQ(computed % 64, 0);
-        }
-        EXPECT_LE(slice.tokens.size(), 8192U);
-        ends.push_back(computed);
-        scheduler.OnComputed(*plan);
-        scheduler.OnMeasured(*plan, measured(StageSeconds(*plan)));
-      }
-      EXPECT_EQ(computed, kPrompt);
-      scheduler.Retire({id});
-      return ends;
-    };
-    run(lie);
-    const auto truth = [](double s) { return s; };
-    for (int chunks = 0; chunks < 20;) chunks += static_cast<int>(run(truth).size());
-    const plan::PipelineCost cost = CostOf(4, kCost);
-    EXPECT_LE(plan::Predict(cost, 0, run(truth)).makespan_s,
-              1.05 * plan::PlanChunks(cost, {.end = kPrompt, .max_tokens = 8192}).makespan_s);
+  for (size_t lie = 0; lie < lies.size(); ++lie) {
+    for (const bool after_truth : {false, true}) {
+      Reported reported;
+      if (after_truth) reported.Run([](double s) { return s; });
+      reported.Run(lies[lie]);
+      int right = 0;
+      while (right < 20) reported.Run([&](double s) { return right++ < 20 ? s : std::nan(""); });
+      EXPECT_LE(reported.Loss(), 0.03) << lie << " " << after_truth;
+    }
+  }
+}
+
+TEST(PlannedChunksTest, OneWrongMeasurementInTenMakesNoWorsePlans) {
+  for (const double factor : {10.0, 0.1}) {
+    Reported reported;
+    int count = 0;
+    const auto mostly_right = [&](double s) { return ++count % 10 == 5 ? factor * s : s; };
+    while (count < 20) reported.Run(mostly_right);
+    for (int prompt = 0; prompt < 4; ++prompt) {
+      EXPECT_LE(reported.Loss(), 0.03) << factor << " " << prompt;
+      reported.Run(mostly_right);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 // late, prompts that begin like earlier ones, more of them than there are pages, outputs that
 // outgrow the pages that are left.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -43,6 +44,9 @@ struct Expected {
   std::vector<uint64_t> kv;
 };
 
+constexpr std::array kPolicies = {ChunkPolicy::Kind::kFixed, ChunkPolicy::Kind::kPlanned,
+                                  ChunkPolicy::Kind::kQuadratic};
+
 class RandomLoad {
  public:
   RandomLoad(uint64_t seed, int stages)
@@ -52,6 +56,7 @@ class RandomLoad {
         scheduler_({.chunk_tokens = 1 + static_cast<int64_t>(random_() % 12),
                     .max_running = 1 + static_cast<int64_t>(random_() % 8),
                     .reuse_prefixes = seed % 4 != 0,
+                    .chunk_policy = {.kind = kPolicies[seed / 2 % kPolicies.size()]},
                     .stages = stages,
                     .max_decode_stall_s = seed % 3 == 0 ? std::optional(0.005) : std::nullopt},
                    kPages, kPageSize) {}

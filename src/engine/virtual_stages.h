@@ -53,6 +53,7 @@ class VirtualStages {
     sequence->request.max_tokens = max_tokens;
     sequence->submitted = Time(at);
     outcomes_[last_id_].submitted = at;
+    prompts_[last_id_] = prompt;
     arrivals_.push_back(std::move(sequence));
     return last_id_;
   }
@@ -77,6 +78,7 @@ class VirtualStages {
   }
 
   const Outcome& outcome(int64_t id) const { return outcomes_.at(id); }
+  int64_t prompt(int64_t id) const { return prompts_.at(id); }  // its length
   const Scheduler& scheduler() const { return scheduler_; }
   double now() const { return now_; }
   // Stage times of the plans, in order, and when they were made.
@@ -148,6 +150,7 @@ class VirtualStages {
   std::vector<double> free_;  // when each stage has done all plans so far
   std::map<uint64_t, double> done_;
   std::map<int64_t, Outcome> outcomes_;
+  std::map<int64_t, int64_t> prompts_;
   std::vector<double> plan_seconds_;
   std::vector<double> plan_times_;
   std::vector<plan::StepPlan> plans_;

@@ -11,8 +11,8 @@ namespace {
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // Caps that differ by less are the same sum in another order.
 constexpr double kRounding = 1e-12;
-// Bounds the search where the objective is nearly flat over many caps.
-constexpr int kMostCaps = 20'000;
+// Bounds the search where the objective is nearly flat over many caps: some milliseconds.
+constexpr int64_t kMostChunks = 150'000;
 
 // The least s in [0, end] with constant + tokens (end - s) + prefix s + pairs (end^2 - s^2) <= cap.
 double LeastRoot(double end, double constant, double tokens, double prefix, double pairs) {
@@ -101,19 +101,19 @@ std::vector<int64_t> ChunkCapper::Ends(double cap) const {
   return ends;
 }
 
-double ChunkCapper::BestCap(double drain_weight, double most, double tolerance) const {
+ChunkCapper::Choice ChunkCapper::BestCap(double drain_weight, double most, double tolerance) const {
   const auto objective = [&](const CappedChunks& chunks) {
     return chunks.sum + drain_weight * chunks.longest;
   };
-  if (most < least_cap_) return most;
+  if (most < least_cap_) return {.cap = most};
   const CappedChunks high = Cut(std::min(most, most_cap_));
   const CappedChunks low = Cut(least_cap_);
-  double best_cap = high.longest;
+  Choice choice = {.cap = high.longest, .chunks = low.count + high.count};
   double best = objective(high);
   const auto consider = [&](const CappedChunks& chunks) {
     if (objective(chunks) >= best) return;
     best = objective(chunks);
-    best_cap = chunks.longest;
+    choice.cap = chunks.longest;
   };
   consider(low);
   std::priority_queue<Interval> intervals;
@@ -123,18 +123,19 @@ double ChunkCapper::BestCap(double drain_weight, double most, double tolerance) 
     intervals.push({b.sum + drain_weight * a.next_cap, a, b});
   };
   push(low, high);
-  for (int caps = 0; !intervals.empty() && caps < kMostCaps; ++caps) {
+  while (!intervals.empty() && choice.chunks < kMostChunks) {
     const Interval interval = intervals.top();
     intervals.pop();
     if (interval.bound >= best * (1 - tolerance)) break;
     const double from = interval.low.next_cap;
     const double to = interval.high.longest * (1 - kRounding);
     const CappedChunks middle = Cut(to > 2 * from ? std::sqrt(from * to) : (from + to) / 2);
+    choice.chunks += middle.count;
     consider(middle);
     push(interval.low, middle);
     push(middle, interval.high);
   }
-  return best_cap;
+  return choice;
 }
 
 std::vector<int64_t> ChunkCapper::EvenEnds(int64_t count) const {

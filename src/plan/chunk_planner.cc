@@ -13,7 +13,9 @@ namespace longspan::plan {
 namespace {
 
 constexpr int64_t kExactPages = 2048;
-constexpr double kExact = 1e-12;
+// Sums of the same times in another order differ by less.
+constexpr double kExact = 1e-10;
+constexpr double kClose = 1e-5;  // where costs are known less well than that
 constexpr double kNear = 5e-4;
 // Chunk passes through stages that a search looks at: some milliseconds.
 constexpr int64_t kMostPasses = 600'000;
@@ -28,6 +30,10 @@ PipelineCost SaneCost(const PipelineCost& cost) {
   PipelineCost sane = cost;
   for (ChunkCost& stage : sane.stages) stage = WithoutNonsense(stage);
   return sane;
+}
+
+bool IsShort(const ChunkRequest& request) {
+  return request.end - request.begin <= kExactPages * request.page_size;
 }
 
 // The recurrence of PipelineMakespan for full groups, for sequences of chunks of one prompt.
@@ -140,7 +146,6 @@ class Search {
         capper_(SlowestRank(pipeline, request), request) {}
 
   ChunkSequence Run() {
-    const double drain = request_.drain_share * (cost_.shape.ranks - 1);
     const double most = request_.max_seconds;
     if (most < capper_.least_cap()) {
       // Nothing to choose: pages where they are above it, else as long as can be.
@@ -148,11 +153,9 @@ class Search {
       return tried_.front();
     }
     std::set<int64_t> counts;
-    for (const double weight : std::set<double>{drain / cost_.shape.loops, drain}) {
-      const double cap = capper_.BestCap(weight, most, kNear);
-      TryEnds(capper_.Ends(cap));
-      AddCountsAround(static_cast<int64_t>(tried_.back().ends.size()), counts);
-    }
+    TryBestCaps(capper_, counts);
+    // What stages that are nearly alike have in common.
+    if (cost_.shape.loops == 1) TryBestCaps(ChunkCapper(MeanRank(), request_), counts);
     const int64_t pages = PageCount();
     const bool is_short = pages <= kShortPages;
     if (!is_short) most_passes_ = kMostPassesOfLong;
@@ -174,6 +177,35 @@ class Search {
   }
 
  private:
+  // Caps that are best where the other ranks take as long as the slowest one, or the drain where
+  // they take what they do.
+  void TryBestCaps(const ChunkCapper& capper, std::set<int64_t>& counts) {
+    double all_s = 0;
+    double slowest_s = 0;
+    for (const ChunkCost& rank : pipeline_.rank_costs()) {
+      const double seconds = rank.Seconds(request_.begin, request_.end);
+      all_s += seconds;
+      slowest_s = std::max(slowest_s, seconds);
+    }
+    const double drain = request_.drain_share * (cost_.shape.ranks - 1);
+    std::set<double> weights = {drain, drain / cost_.shape.loops};
+    if (cost_.shape.loops == 1 && slowest_s > 0 && std::isfinite(all_s))
+      weights.insert(request_.drain_share * (all_s / slowest_s - 1));
+    const bool closely = cost_.shape.loops == 1 && IsShort(request_);
+    for (const double weight : weights) {
+      const double cap = capper.BestCap(weight, request_.max_seconds, closely ? kClose : kNear).cap;
+      TryEnds(capper.Ends(cap));
+      AddCountsAround(static_cast<int64_t>(tried_.back().ends.size()), counts);
+    }
+  }
+
+  ChunkCost MeanRank() const {
+    const std::vector<ChunkCost>& ranks = pipeline_.rank_costs();
+    ChunkCost sum = ranks.front();
+    for (size_t rank = 1; rank < ranks.size(); ++rank) sum = Sum(sum, ranks[rank]);
+    return Scaled(sum, 1 / static_cast<double>(ranks.size()));
+  }
+
   // The capper's cost. With a limit in seconds one that no rank exceeds.
   static ChunkCost SlowestRank(const Pipeline& pipeline, const ChunkRequest& request) {
     const std::vector<ChunkCost>& ranks = pipeline.rank_costs();
@@ -236,7 +268,7 @@ class Search {
     ChunkSequence changed{.ends = std::move(ends)};
     Measure(changed);
     if (!IsShortEnough(changed)) return false;
-    if (Objective(changed) >= Objective(best) * (1 - kExact)) return false;
+    if (Objective(changed) >= Objective(best) * (1 - 1e-12)) return false;
     best = std::move(changed);
     return true;
   }
@@ -302,9 +334,10 @@ ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) 
   Pipeline pipeline(sane);
   if (!pipeline.identical() || sane.shape.is_ring()) return Search(sane, request, pipeline).Run();
   const ChunkCapper capper(pipeline.rank_costs().front(), request);
-  const bool is_short = request.end - request.begin <= kExactPages * request.page_size;
-  const double cap = capper.BestCap(request.drain_share * (sane.shape.ranks - 1),
-                                    request.max_seconds, is_short ? kExact : kNear);
+  const double cap = capper
+                         .BestCap(request.drain_share * (sane.shape.ranks - 1), request.max_seconds,
+                                  IsShort(request) ? kExact : kNear)
+                         .cap;
   ChunkSequence sequence{.ends = capper.Ends(cap)};
   pipeline.Measure(request.begin, sequence);
   return sequence;

@@ -39,9 +39,12 @@ struct ChunkSequence {
 // without a gap fill all drains but the last: n of them with the same longest chunk take
 // sum of all t + (P - 1) max t together, so each weighs the drain by its share of that work.
 //
-// Identical stages without loops: the optimum for up to 2,048 pages, within 0.1% of it above, as
-// long as a prefix token costs no more than a token of the chunk. Others: the best of plans with
-// even times and of what small changes make of them, measured by the recurrence.
+// Identical stages without loops: the optimum for up to 2,048 pages (of many sequences that differ
+// by less than a millionth one of the best), within 0.1% of it above, as long as a prefix token
+// costs no more than a token of the chunk. Others: the best of the optima for the slowest rank and
+// for the mean of all, of plans with even times, and of what small changes make of them, measured
+// by the recurrence. So ranks whose learnt costs differ by little get a plan that differs by
+// little.
 //
 // Of equal arguments the same sequence. Any cost gives a valid one; coefficients that are no
 // numbers or below 0 count as 0.

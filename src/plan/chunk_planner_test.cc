@@ -53,6 +53,36 @@ PipelineCost Identical(const PipelineShape& shape, const ChunkCost& cost) {
 constexpr ChunkCost kCost = {
     .per_step = 4e-3, .per_prefix_token = 1e-9, .per_token = 5e-6, .per_pair = 4e-11};
 
+ChunkCost Least(const ChunkCost& a, const ChunkCost& b) {
+  return {.per_step = std::min(a.per_step, b.per_step),
+          .per_prefix_token = std::min(a.per_prefix_token, b.per_prefix_token),
+          .per_token = std::min(a.per_token, b.per_token),
+          .per_pair = std::min(a.per_pair, b.per_pair)};
+}
+
+// What goes through the first rank up to some chunk, with that one through all ranks, and through
+// the last rank from there on cannot overlap, whichever chunk it is. So identical ranks that take
+// the least of first, last and mean are a lower bound.
+double NoLess(const PipelineCost& cost, int64_t length) {
+  ChunkCost mean = cost.stages.front();
+  for (size_t rank = 1; rank < cost.stages.size(); ++rank) mean = Sum(mean, cost.stages[rank]);
+  mean = Scaled(mean, 1 / static_cast<double>(cost.stages.size()));
+  const ChunkCost least = Least(mean, Least(cost.stages.front(), cost.stages.back()));
+  return PlanChunks(Identical(cost.shape, least), {.end = length}).makespan_s;
+}
+
+// Chunks that take as long as a first one of `tokens` on a rank in the middle.
+double EvenTimes(const PipelineCost& cost, int64_t length, int64_t tokens) {
+  const ChunkCost& middle = cost.stages[cost.stages.size() / 2];
+  std::vector<int64_t> ends;
+  for (int64_t begin = 0; begin < length; begin = ends.back()) {
+    int64_t end = begin + 64;
+    while (end < length && middle.Seconds(begin, end + 64) <= middle.Seconds(0, tokens)) end += 64;
+    ends.push_back(std::min(end, length));
+  }
+  return Predict(cost, 0, std::move(ends)).makespan_s;
+}
+
 TEST(ChunkPlannerTest, OfIdenticalStagesNoSplitIsBetter) {
   RandomModels random(1);
   for (int i = 0; i < 500; ++i) {
@@ -114,6 +144,29 @@ TEST(ChunkPlannerTest, LongPromptsOnLoopedStagesAreNearTheLowerBound) {
         const ChunkSequence chunks = PlanChunks(Identical({ranks, loops}, kCost), {.end = length});
         EXPECT_LE(chunks.makespan_s, bound * 1.008) << ranks << " " << loops << " " << length;
       }
+    }
+  }
+}
+
+// Every rank learns its own costs: the same ones, but for noise. Compared with what no sequence can
+// be better than, and with many that one could choose by hand.
+TEST(ChunkPlannerTest, RanksThatDifferByNoiseCostNoMoreThanTheirNoise) {
+  std::mt19937 random(6);
+  std::uniform_real_distribution<double> noise(0.97, 1.03);
+  for (const int ranks : {2, 8, 16}) {
+    for (const int64_t length : {int64_t{1} << 17, int64_t{1} << 20}) {
+      PipelineCost cost = Identical({ranks, 1}, kCost);
+      for (ChunkCost& stage : cost.stages)
+        stage = {.per_step = kCost.per_step * noise(random),
+                 .per_prefix_token = kCost.per_prefix_token * noise(random),
+                 .per_token = kCost.per_token * noise(random),
+                 .per_pair = kCost.per_pair * noise(random)};
+      const double planned = PlanChunks(cost, {.end = length}).makespan_s;
+      EXPECT_LE(planned, 1.05 * NoLess(cost, length)) << ranks << " " << length;
+      double best = kInfinity;
+      for (int64_t tokens = 256; tokens <= 32768; tokens += tokens / 8 / 64 * 64 + 64)
+        best = std::min(best, EvenTimes(cost, length, tokens));
+      EXPECT_LE(planned, 1.001 * best) << ranks << " " << length;
     }
   }
 }

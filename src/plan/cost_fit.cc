@@ -22,6 +22,9 @@ constexpr double kMostNoise = 0.2;
 constexpr size_t kChanged = 8;
 constexpr double kChange = 0.2;
 constexpr size_t kErrors = 32;
+// What is kept for other runs: from so many steps, half of them predicted within a factor of two.
+constexpr int64_t kWorthKeeping = 16;
+constexpr double kMostError = 0.7;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
@@ -154,7 +157,8 @@ void CostFit::Add(const StepWork& work, double seconds) {
   if (!(seconds > 0) || seconds > kYear) return;
   const Measurement measurement{Features(work), seconds};
   const double predicted = Product(measurement.work, coefficients_);
-  if (predicted > 0) {
+  // What the prior says before its level is known is no prediction of the fit.
+  if (predicted > 0 && measurements_ > 0) {
     errors_.push_back(std::log(seconds / predicted));
     if (errors_.size() > kErrors) errors_.pop_front();
     ++errors_since_change_;
@@ -187,6 +191,7 @@ void CostFit::ForgetWhatWasBefore() {
   errors_since_change_ = 0;
   longest_tokens_ = 0;
   short_steps_ = 0;
+  errors_.clear();
   older_ = {};
   while (latest_.size() > kChanged) latest_.pop_front();
 }
@@ -249,7 +254,7 @@ void CostFit::Fit() {
 double CostFit::error() const {
   if (errors_.empty()) return 1;
   std::vector<double> errors;
-  for (const double error : errors_) errors.push_back(std::abs(std::expm1(error)));
+  for (const double error : errors_) errors.push_back(std::abs(error));
   return Median(std::move(errors));
 }
 
@@ -314,6 +319,10 @@ int64_t PipelineFit::LongestChunk(const StepWork& work, int64_t begin, int64_t m
     (fits(middle) ? low : most) = middle;
   }
   return low;
+}
+
+bool PipelineFit::IsWorthKeeping() const {
+  return measurements() >= kWorthKeeping && error() <= kMostError;
 }
 
 double PipelineFit::error() const {

@@ -38,8 +38,9 @@ class CostFit {
   // step and that of its tokens cannot be told apart.
   bool has_seen_lengths() const { return short_steps_ >= kShortSteps; }
 
-  // The median relative error of the predictions for the latest steps, made before each of them
-  // was known; 1 before the first.
+  // The median error of the predictions for the latest steps since the machine has changed, as the
+  // magnitude of the logarithm of measured over predicted time. Each was made before its step was
+  // known; the first step has none. 1 before there are any.
   double error() const;
 
  private:
@@ -104,6 +105,9 @@ class PipelineFit {
   double error() const;
   int64_t measurements() const { return fits_.front().measurements(); }
   bool has_seen_lengths() const { return fits_.front().has_seen_lengths(); }
+  // Whether it tells another run more than its own first steps would: there were enough steps, and
+  // they were predicted.
+  bool IsWorthKeeping() const;
   int64_t top_k() const { return rank_costs_.front().top_k; }
 
  private:

@@ -91,6 +91,21 @@ TEST(CostFitTest, OneMeasurementGivesTheLevelAndThePriorTheRest) {
   EXPECT_LT(Error(fit, slow, 50'000, 50'100), 1e-3);
 }
 
+TEST(CostFitTest, TheErrorIsThatOfPredictions) {
+  CostFit fit(Scaled(kTrue, 3));
+  fit.Add(Work(0, 512), kTrue.Seconds(0, 512));
+  EXPECT_EQ(fit.error(), 1);
+  fit.Add(Work(512, 1024), kTrue.Seconds(512, 1024));
+  EXPECT_LT(fit.error(), 1e-3);
+  // As far off to either side.
+  for (const double factor : {1.25, 0.8}) {
+    CostFit other(kTrue);
+    other.Add(Work(0, 512), kTrue.Seconds(0, 512));
+    other.Add(Work(512, 1024), factor * kTrue.Seconds(512, 1024));
+    EXPECT_NEAR(other.error(), std::log(1.25), 1e-3);
+  }
+}
+
 TEST(CostFitTest, StepsOfSeveralSlicesCostTheirSumAndOneStep) {
   CostFit fit({.per_step = 1e-2, .per_token = 1e-4, .per_pair = 1e-9, .per_decode_row = 1e-4});
   ChunkCost truth = kTrue;
@@ -187,6 +202,19 @@ TEST(PipelineFitTest, EveryRankHasItsOwnCost) {
   EXPECT_NEAR(fit.Seconds(9000, 9512) / slow.Seconds(9000, 9512), 1, 1e-3);
   // Two loops of a rank share its time.
   EXPECT_NEAR(fit.cost().at(1, 0).Seconds(9000, 9512) * 2 / slow.Seconds(9000, 9512), 1, 1e-3);
+}
+
+TEST(PipelineFitTest, WhatIsNotPredictedIsNotWorthKeeping) {
+  std::mt19937 random(9);
+  for (const bool sane : {true, false}) {
+    PipelineFit fit = TwoRanks();
+    for (int64_t at = 0; at < 40 * 512; at += 512) {
+      const double seconds = kTrue.Seconds(at, at + 512);
+      const double other = sane ? 1 : std::exp(static_cast<double>(random() % 100) / 20);
+      EXPECT_EQ(fit.IsWorthKeeping(), sane && at >= 16 * 512);
+      fit.Add(Work(at, at + 512), std::vector{seconds, seconds * other});
+    }
+  }
 }
 
 TEST(PipelineFitTest, TheLongestChunkTakesTheTimeThatIsLeft) {

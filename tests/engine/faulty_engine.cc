@@ -57,7 +57,8 @@ std::vector<Place> AllPlaces() {
 }
 
 base::Result<std::unique_ptr<engine::Engine>> StartFaulty(const FaultyOptions& options) {
-  const engine::SchedulerOptions scheduler = {.chunk_tokens = 16, .max_running = 8};
+  const engine::SchedulerOptions scheduler = {
+      .chunk_tokens = 16, .max_running = 8, .chunk_policy = {.kind = options.chunks}};
   const auto bring_up = [options, scheduler](plan::Epoch epoch) {
     std::vector<plan::LayerRange> layers;
     for (int layer = 0; layer < options.shape.stages(); ++layer)

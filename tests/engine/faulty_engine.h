@@ -54,6 +54,7 @@ struct FaultyOptions {
   int context_ranks = 1;
   int expert_ranks = 1;
   plan::KvPlacement kv_placement = plan::KvPlacement::kReplicated;
+  engine::ChunkPolicy::Kind chunks = engine::ChunkPolicy::Kind::kFixed;
   // By default so seldom that messages can be counted.
   int64_t beat_every_ms = 60000;
   int64_t peer_timeout_ms = 120000;

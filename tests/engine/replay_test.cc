@@ -98,6 +98,22 @@ TEST_F(ReplayTest, AnyLineMayEndAtAnyMessage) {
   EXPECT_EQ(Threads(), threads);
 }
 
+// A prompt that is computed again is planned again, from what the steps before the loss have cost.
+TEST_F(ReplayTest, PlannedChunksSurviveALoss) {
+  for (const Place& place : AllPlaces()) {
+    const auto what = fmt::format("planned chunks: {} end", place.ToString());
+    const auto epochs =
+        Run({.faults =
+                 [&](plan::Epoch epoch) {
+                   return epoch.value == 0 ? Faults{{place, {.kill_at = 5}}} : Faults{};
+                 },
+             .chunks = engine::ChunkPolicy::Kind::kPlanned},
+            what);
+    ASSERT_TRUE(epochs.ok()) << what << ": " << epochs.status().message();
+    ExpectOneLoss(place, *epochs, what);
+  }
+}
+
 TEST_F(ReplayTest, TruncatedAndRepeatedMessagesAreMended) {
   for (const Place& place : AllPlaces()) {
     for (const uint64_t message : {2, 8}) {

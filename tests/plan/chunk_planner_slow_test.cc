@@ -1,6 +1,8 @@
 // Plans of prompts of up to 18 pages against all ways to cut them: 131,072 for each of 500 models.
 #include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -29,6 +31,81 @@ double WorstRatio(int loops, uint32_t seed) {
   }
   std::printf("V=%d: worst %.6f of the best\n", loops, worst);
   return worst;
+}
+
+// The least objective of a prompt of many pages on identical stages, by dynamic programming over
+// pages for each cap. Between two caps no sequence is better than the sum under the higher one and
+// the drain of the lower one, which bounds the caps that have to be looked at.
+class DynamicProgram {
+ public:
+  DynamicProgram(const ChunkCost& cost, int64_t pages, double drain_weight)
+      : pages_(static_cast<size_t>(pages)), drain_weight_(drain_weight) {
+    for (size_t last = 1; last <= pages_; ++last)
+      for (size_t first = 0; first < last; ++first)
+        seconds_.push_back(
+            cost.Seconds(64 * static_cast<int64_t>(first), 64 * static_cast<int64_t>(last)));
+  }
+
+  // Within `tolerance` of it, and never below.
+  double Best(double tolerance) {
+    double least = 0;  // that a cap must be
+    for (size_t page = 0; page < pages_; ++page) least = std::max(least, Chunk(page, page + 1));
+    Search({least, Capped(least)}, {Chunk(0, pages_), Capped(Chunk(0, pages_))}, tolerance);
+    return best_;
+  }
+
+ private:
+  struct Cap {
+    double seconds = 0;
+    double sum = 0;
+  };
+
+  double Chunk(size_t first, size_t last) const { return seconds_[last * (last - 1) / 2 + first]; }
+
+  // The least sum with no chunk above the cap.
+  double Capped(double cap) {
+    std::vector<double> sums(pages_ + 1, std::numeric_limits<double>::infinity());
+    sums[0] = 0;
+    for (size_t last = 1; last <= pages_; ++last) {
+      const double* chunk = &seconds_[last * (last - 1) / 2];
+      for (size_t first = last; first-- > 0 && chunk[first] <= cap;)
+        sums[last] = std::min(sums[last], sums[first] + chunk[first]);
+    }
+    best_ = std::min(best_, sums[pages_] + drain_weight_ * cap);
+    return sums[pages_];
+  }
+
+  void Search(const Cap& low, const Cap& high, double tolerance) {
+    if (high.sum + drain_weight_ * low.seconds >= best_ * (1 - tolerance)) return;
+    const double middle = (low.seconds + high.seconds) / 2;
+    const Cap between = {middle, Capped(middle)};
+    Search(low, between, tolerance);
+    Search(between, high, tolerance);
+  }
+
+  size_t pages_;
+  double drain_weight_;
+  double best_ = std::numeric_limits<double>::infinity();
+  std::vector<double> seconds_;  // [last page][first page]
+};
+
+TEST(ChunkPlannerSlowTest, OfLongPromptsTheDynamicProgramFindsNoBetterOne) {
+  constexpr double kTolerance = 1e-4;
+  RandomModels random(13);
+  for (const int pages : {200, 700, 2048}) {
+    for (int i = 0; i < 4; ++i) {
+      auto [cost, request] = random.Next({.loops = 1, .pages = pages});
+      request = {.end = int64_t{64} * pages, .drain_share = request.drain_share};
+      const double planned = Objective(PlanChunks(cost, request), request);
+      const double best =
+          DynamicProgram(cost.stages.front(), pages, request.drain_share * (cost.shape.ranks - 1))
+              .Best(kTolerance);
+      std::printf("%d pages, %d ranks: %.7f of the best\n", pages, cost.shape.ranks,
+                  planned / best);
+      EXPECT_LE(planned / best, 1 + 1e-6);
+      EXPECT_GE(planned / best, 1 - kTolerance - 1e-9);
+    }
+  }
 }
 
 TEST(ChunkPlannerSlowTest, OfIdenticalStagesNoSplitIsBetter) {

@@ -262,6 +262,35 @@ TEST(GenerateTest, WhatWasLearntIsKeptUnlessTheLayoutIsAnother) {
   EXPECT_EQ(files(), 2);
 }
 
+// Costs that no machine has show in the first chunk of a run that takes them from the file.
+TEST(GenerateTest, WhatWasLearntIsTaken) {
+  const TemporaryFolder folder;
+  const std::string costs = folder.path() / "costs";
+  const std::string file = folder.Write("ids.json", GoldenCase("needle1000")["ids"].dump());
+  const auto chunks = [&](const char* size) {
+    return GenerateJson({"--ids-file", file, "--max-tokens", "1", "--pp-size", "2", "--page-size",
+                         "16", "--chunked-prefill-size", size, "--cost-cache",
+                         costs})["pipeline"]["chunks"];
+  };
+  // Short chunks, so that there is something to learn from.
+  chunks("32");
+  const std::filesystem::path kept = *std::filesystem::directory_iterator(costs);
+  const auto with_costs = [&](double per_step, double per_token) {
+    std::ifstream in(kept);
+    json changed = json::parse(in);
+    for (json& stage : changed["stages"])
+      for (auto& [name, value] : stage.items())
+        if (name != "top_k")
+          value = name == "per_step" ? per_step : name == "per_token" ? per_token : 0;
+    std::ofstream(kept) << changed;
+  };
+  const auto tokens = static_cast<int64_t>(GoldenCase("needle1000")["ids"].size());
+  with_costs(100, 1e-6);
+  EXPECT_EQ(chunks("2048")[0]["end"], tokens);
+  with_costs(1e-9, 1);
+  EXPECT_EQ(chunks("2048")[0]["end"], 16);
+}
+
 TEST(GenerateTest, ASecondTurnBeginsBehindTheFirst) {
   const TemporaryFolder folder;
   const json golden = GoldenCase("needle300");

@@ -61,4 +61,11 @@ base::Status CheckDevice(int device) {
   return base::OkStatus();
 }
 
+std::string DeviceName(int device) {
+  cudaDeviceProp properties{};
+  if (cudaGetDeviceProperties(&properties, device) == cudaSuccess) return properties.name;
+  (void)cudaGetLastError();
+  return {};
+}
+
 }  // namespace longspan::backend::cuda

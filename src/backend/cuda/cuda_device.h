@@ -1,6 +1,8 @@
 // Which GPUs there are, and whether this program has kernels for them. No context is made.
 #pragma once
 
+#include <string>
+
 #include "base/status.h"
 
 namespace longspan::backend::cuda {
@@ -11,5 +13,8 @@ base::Status FindDevice();
 
 // Refuses a number that no GPU has, and GPUs of another generation than Hopper.
 base::Status CheckDevice(int device);
+
+// What the driver calls it, such as "NVIDIA H200"; empty where there is none of that number.
+std::string DeviceName(int device);
 
 }  // namespace longspan::backend::cuda

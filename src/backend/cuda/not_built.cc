@@ -1,5 +1,6 @@
 #include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_device.h"
 #include "backend/cuda/peer_group.h"
 #include "backend/cuda/peer_memory.h"
 
@@ -12,6 +13,8 @@ base::Result<double> MeasureCopyRate(tensor::Queue& /*queue*/) {
 }
 
 int VisibleDevices() { return 0; }
+
+std::string DeviceName(int /*device*/) { return {}; }
 
 bool CanCopyBetween(int /*from*/, int /*to*/) { return false; }
 
