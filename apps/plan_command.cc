@@ -97,7 +97,7 @@ CommandResult RunPlan(const PlanFlags& flags) {
     return CommandResult::Usage(base::InvalidArgument("--hardware is missing: name a profile"));
   const auto cluster = LoadClusterModel(flags.model_path, flags.cluster);
   if (!cluster.ok()) return cluster.status();
-  PlanReport report = {.model_path = flags.model_path.empty() ? "DIR" : flags.model_path,
+  PlanReport report = {.model_path = flags.model_path,
                        .request = RequestOf(flags, *cluster),
                        .target_ttft_s = flags.target_ttft_s,
                        .most_layouts = flags.most_layouts};
@@ -132,7 +132,8 @@ void AddFlags(CLI::App& command, PlanFlags& flags) {
   AddHardwareFlags(command, flags.cluster.hardware, flags.cluster.node_link);
   command
       .add_flag("--ignore-block-divisibility", flags.cluster.ignore_block_divisibility,
-                "count also what cuts blocks of eight-bit weights, which no run can do")
+                "count also what no run can do: ranks that cut blocks of eight-bit weights, and "
+                "stages wider than a host")
       ->group("Cluster");
   command.add_option("--gpus", flags.gpus, "all of them are used")
       ->check(CLI::Range(1, 4096))
@@ -187,7 +188,7 @@ void AddPlanCommand(CLI::App& app, Command& selected) {
   command->add_flag("--json", flags->json, "print one JSON object")->group("Output");
   command->footer(
       "Predicted, not measured: docs/planner.md says from what, and how far predictions were from\n"
-      "published results. Stages lie within a host.");
+      "published results.");
   command->callback([&selected, flags] { selected = [flags] { return RunPlan(*flags); }; });
 }
 

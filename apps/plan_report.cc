@@ -1,7 +1,9 @@
 #include "apps/plan_report.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -28,6 +30,17 @@ std::string Name(const sim::Layout& layout) {
 }
 
 const char* KvName(int64_t bytes) { return bytes == 1 ? "fp8" : "bf16"; }
+
+// As a shell takes it for one word.
+std::string Quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-./,:=@%+").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::vector<int> LayerCounts(const sim::Layout& layout) {
   std::vector<int> counts;
@@ -60,6 +73,8 @@ ordered_json ToJson(const PlanReport& report, const sim::Layout& layout) {
                         {"cp", static_cast<int64_t>(layout.volume.context)},
                         {"ep", static_cast<int64_t>(layout.volume.expert)}};
   json["command"] = ServeCommand(report, layout);
+  if (const base::Status servable = CheckCommand(report, layout); !servable.ok())
+    json["command_refused"] = servable.message();
   return json;
 }
 
@@ -111,7 +126,9 @@ std::string ServeCommand(const PlanReport& report, const sim::Layout& layout) {
   const spec::Mesh& mesh = layout.mesh;
   const int per_node = report.request.hardware.gpus_per_node;
   const int nodes = (mesh.ranks() + per_node - 1) / per_node;
-  std::string command = fmt::format("longspan serve --model-path {}", report.model_path);
+  std::string command = "longspan serve";
+  if (!report.model_path.empty())
+    command += fmt::format(" --model-path {}", Quoted(report.model_path));
   const auto add = [&](const char* flag, int value, int without) {
     if (value != without) command += fmt::format(" {} {}", flag, value);
   };
@@ -123,10 +140,18 @@ std::string ServeCommand(const PlanReport& report, const sim::Layout& layout) {
   if (mesh.pp > 1)
     command += fmt::format(" --pp-layer-partition {}", fmt::join(LayerCounts(layout), ","));
   command += fmt::format(" --chunk-policy planned --chunked-prefill-size {}", layout.chunk_tokens);
+  command += fmt::format(" --mem-fraction-static {:g}", report.request.memory_fraction);
   if (layout.kv_bytes == 1) command += " --kv-cache-dtype fp8";
   if (nodes > 1)
     command += fmt::format(" --nnodes {} --node-rank R --dist-init-addr HOST:PORT", nodes);
   return command;
+}
+
+base::Status CheckCommand(const PlanReport& report, const sim::Layout& layout) {
+  LONGSPAN_RETURN_IF_ERROR(sim::CheckServable(report.request, layout.mesh));
+  if (layout.kv_bytes == 1)
+    return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: this layout is a forecast");
+  return base::OkStatus();
 }
 
 ordered_json ToJson(const PlanReport& report) {
@@ -138,6 +163,33 @@ ordered_json ToJson(const PlanReport& report) {
     json["refused"].push_back({{"why", refused.why}, {"count", refused.count}});
   return json;
 }
+
+namespace {
+
+std::string RefusedText(const PlanReport& report) {
+  std::string text = report.found.refused.empty() ? "" : "\nRefused:\n";
+  for (const sim::RefusedLayouts& refused : report.found.refused)
+    text += fmt::format("  {} layout{}: {}\n", refused.count, refused.count == 1 ? "" : "s",
+                        refused.why);
+  return text;
+}
+
+// That of the best layout; where it cannot run, why, and that of the best one that can.
+std::string CommandsText(const PlanReport& report) {
+  const auto& all = report.found.layouts;
+  std::string text = fmt::format("\n{}\n", ServeCommand(report, all.front()));
+  const base::Status status = CheckCommand(report, all.front());
+  if (status.ok()) return text;
+  text += fmt::format("It would be refused: {}.\n", status.message());
+  const auto servable = std::find_if(all.begin(), all.end(), [&](const sim::Layout& layout) {
+    return CheckCommand(report, layout).ok();
+  });
+  if (servable == all.end()) return text + "So would all others.\n";
+  return text + fmt::format("The best one that runs takes {:.3f} s:\n{}\n", servable->ttft_s,
+                            ServeCommand(report, *servable));
+}
+
+}  // namespace
 
 std::string ToText(const PlanReport& report) {
   BenchTable table({{"pp", ""},
@@ -177,7 +229,7 @@ std::string ToText(const PlanReport& report) {
     text +=
         fmt::format("No layout of {} GPUs meets --target-ttft {:g}: the best one takes {:.3f} s.\n",
                     report.request.gpus, report.target_ttft_s, layouts.front().ttft_s);
-  return text + fmt::format("\n{}\n", ServeCommand(report, layouts.front()));
+  return text + RefusedText(report) + CommandsText(report);
 }
 
 std::string Explain(const PlanReport& report) {
@@ -217,9 +269,6 @@ std::string Explain(const PlanReport& report) {
   for (size_t i = 1; i < layouts.size(); ++i)
     add("  {} KV {}: {}\n", Name(layouts[i]), KvName(layouts[i].kv_bytes),
         WhatItLoses(best, layouts[i]));
-  if (!report.found.refused.empty()) add("\nRefused:\n");
-  for (const sim::RefusedLayouts& refused : report.found.refused)
-    add("  {} layout{}: {}\n", refused.count, refused.count == 1 ? "" : "s", refused.why);
   return text;
 }
 

@@ -30,12 +30,11 @@ plan::Deployment DeploymentOf(const SearchRequest& request, const spec::Mesh& me
           .node_link = request.node_link};
 }
 
+// What no arithmetic could do, whatever is let pass.
 base::Status CheckShares(const SearchRequest& request, const spec::Mesh& mesh) {
   LONGSPAN_RETURN_IF_ERROR(spec::CheckMesh(mesh));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(request.model, mesh.tp));
-  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(request.model, mesh));
-  if (request.weight_block == 0 || request.ignore_blocks) return base::OkStatus();
-  return plan::CheckBlockShares(request.model, mesh, request.weight_block);
+  return plan::CheckExpertShares(request.model, mesh);
 }
 
 // The times of all chunks, and what comes of them.
@@ -131,11 +130,11 @@ base::Result<int64_t> KvTokens(const SearchRequest& request, const plan::MemoryU
       request.hardware.memory_bytes / kGb);
 }
 
-// Meshes of so many GPUs whose stages lie within a node.
-std::vector<spec::Mesh> Meshes(int gpus, int gpus_per_node) {
+// All meshes of so many GPUs.
+std::vector<spec::Mesh> Meshes(int gpus) {
   std::vector<spec::Mesh> meshes;
   for (int pp = 1; pp <= gpus; ++pp) {
-    if (gpus % pp != 0 || gpus / pp > gpus_per_node) continue;
+    if (gpus % pp != 0) continue;
     const int lanes = gpus / pp;
     for (int cp = 1; cp <= lanes; ++cp) {
       if (lanes % cp != 0) continue;
@@ -148,9 +147,21 @@ std::vector<spec::Mesh> Meshes(int gpus, int gpus_per_node) {
 
 }  // namespace
 
+base::Status CheckServable(const SearchRequest& request, const spec::Mesh& mesh) {
+  LONGSPAN_RETURN_IF_ERROR(CheckShares(request, mesh));
+  if (request.weight_block > 0)
+    LONGSPAN_RETURN_IF_ERROR(plan::CheckBlockShares(request.model, mesh, request.weight_block));
+  const int per_node = request.hardware.gpus_per_node;
+  if (mesh.stage_ranks() <= per_node) return base::OkStatus();
+  return base::InvalidArgument(
+      "the {} ranks of a stage do not lie within a node of {} GPUs: use a higher --pp-size",
+      mesh.stage_ranks(), per_node);
+}
+
 base::Result<Layout> BestOf(const SearchRequest& request, const spec::Mesh& mesh, int loops,
                             int64_t kv_bytes) {
-  LONGSPAN_RETURN_IF_ERROR(CheckShares(request, mesh));
+  LONGSPAN_RETURN_IF_ERROR(request.ignore_blocks ? CheckShares(request, mesh)
+                                                 : CheckServable(request, mesh));
   const plan::Deployment deployment = DeploymentOf(request, mesh, kv_bytes);
   const plan::HardwareCost cost(deployment);
   Layout layout{.mesh = mesh, .loops = loops, .kv_bytes = kv_bytes};
@@ -190,7 +201,7 @@ base::Result<Layout> BestOf(const SearchRequest& request, const spec::Mesh& mesh
 base::Result<SearchResult> SearchLayouts(const SearchRequest& request) {
   SearchResult result;
   std::map<std::string, int> refused;
-  for (const spec::Mesh& mesh : Meshes(request.gpus, request.hardware.gpus_per_node)) {
+  for (const spec::Mesh& mesh : Meshes(request.gpus)) {
     for (const int64_t kv_bytes : request.kv_bytes) {
       std::optional<Layout> best;
       for (int loops = 1; loops <= request.most_virtual_stages && (loops == 1 || mesh.pp > 1);

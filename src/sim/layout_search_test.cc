@@ -1,5 +1,7 @@
 #include "sim/layout_search.h"
 
+#include <algorithm>
+
 #include <gmock/gmock.h>
 
 #include "sim/hardware_file.h"
@@ -46,6 +48,30 @@ TEST(LayoutSearchTest, WhatCutsBlocksIsRefusedUnlessToldOtherwise) {
   EXPECT_THAT(eight.status().message(), HasSubstr("mlp.experts.*.gate_proj.weight"));
   request.ignore_blocks = true;
   EXPECT_TRUE(BestOf(request, {.tp = 8}, 1, 2).ok());
+}
+
+TEST(LayoutSearchTest, WiderTensorParallelismIsRefusedWithItsReasonOrCompared) {
+  SearchRequest request = Request(support::DeepseekV31(), 32, "h20");
+  request.most_virtual_stages = 1;
+  const auto found = SearchLayouts(request);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  const auto refused_with = [&](const std::string& reason) {
+    return std::any_of(found->refused.begin(), found->refused.end(), [&](const auto& refused) {
+      return refused.why.find(reason) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(refused_with("--tp-size 32 leaves 64 of the 2048 rows of mlp.experts.*.gate_proj"));
+  EXPECT_TRUE(refused_with("the 16 ranks of a stage do not lie within a node of 8 GPUs"));
+  const auto has_tp32 = [](const SearchResult& result) {
+    return std::any_of(result.layouts.begin(), result.layouts.end(),
+                       [](const Layout& layout) { return layout.mesh.tp == 32; });
+  };
+  EXPECT_FALSE(has_tp32(*found));
+  request.ignore_blocks = true;
+  const auto compared = SearchLayouts(request);
+  ASSERT_TRUE(compared.ok()) << compared.status().message();
+  EXPECT_TRUE(has_tp32(*compared));
+  EXPECT_FALSE(CheckServable(request, {.tp = 32}).ok());
 }
 
 TEST(LayoutSearchTest, AModelThatFitsNowhereIsRefusedWithTheSizes) {

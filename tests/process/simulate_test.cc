@@ -85,8 +85,9 @@ TEST(SimulateTest, WhatCutsBlocksIsRefusedWithTheWeight) {
   EXPECT_EQ(RunProgram(With(arguments, {"--ignore-block-divisibility"})).exit_code, 0);
   const Outcome served = RunProgram({"serve", "--model-path", folder.path().string(),
                                      "--load-format", "dummy", "--tp-size", "8"});
-  EXPECT_NE(served.exit_code, 0);
-  EXPECT_THAT(served.errors, HasSubstr("mlp.experts.*.gate_proj.weight"));
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.errors, StartsWith("longspan: --tp-size 8 leaves 192 of the 1536 rows of "
+                                        "mlp.experts.*.gate_proj.weight"));
 }
 
 TEST(SimulateTest, WrongUsageIsOneSentence) {
@@ -143,6 +144,21 @@ TEST(PlanTest, GivesTheBestLayoutFirstWithItsCommand) {
   }
   EXPECT_THAT(out["explanation"].get<std::string>(), HasSubstr("rank 0 loop 0: layers 0 to"));
   EXPECT_THAT(ReadFile(svg), HasSubstr("Time to first token, by length"));
+}
+
+TEST(PlanTest, SaysWhichWeightRefusesWiderTensorParallelism) {
+  const TemporaryFolder folder;
+  const std::string model = WriteEightBitLatentModel(folder);
+  const Outcome planned =
+      RunProgram({"plan", "--model-path", model, "--hardware", "h20", "--gpus", "32"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.errors;
+  const std::string reason =
+      "--tp-size 32 leaves 64 of the 2048 rows of mlp.experts.*.gate_proj.weight";
+  EXPECT_THAT(planned.output, HasSubstr(reason));
+  const Outcome served =
+      RunProgram({"serve", "--model-path", model, "--load-format", "dummy", "--tp-size", "32"});
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.errors, HasSubstr(reason));
 }
 
 // Thirty-two ranks that wait, on the cores that there are.
