@@ -69,9 +69,11 @@ tensor::DType ParseDType(const std::string& name, tensor::DType automatic) {
   return name == "bf16" ? tensor::DType::kBf16 : automatic;
 }
 
+// In the time of the ranks: what takes a tenth may hold others up for a tenth.
 std::optional<double> DecodeStallSeconds(const EngineFlags& flags) {
   if (!flags.max_decode_stall_ms) return std::nullopt;
-  return static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
+  const double scale = flags.backend == "emulated" ? flags.time_scale : 1;
+  return scale * static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
 }
 
 plan::PipelineShape ShapeOf(const EngineFlags& flags) {
