@@ -89,6 +89,11 @@ base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
   const plan::PipelineShape shape = {flags.mesh.pp, flags.virtual_stages};
   setup.context_length =
       flags.context_length > 0 ? flags.context_length : cluster.model.context_length;
+  if (setup.context_length > cluster.model.context_length)
+    return base::InvalidArgument(
+        "--context-length {} is above the model's {}: raise max_position_embeddings in its "
+        "config.json if it can really do that",
+        setup.context_length, cluster.model.context_length);
   const plan::HardwareCost cost(setup.deployment);
   if (flags.layer_partition.empty()) {
     LONGSPAN_ASSIGN_OR_RETURN(

@@ -161,7 +161,7 @@ base::Result<std::vector<sim::Workload>> WorkloadsOf(const SimulateFlags& flags)
 }
 
 CommandResult RunSimulation(const SimulateFlags& flags) {
-  LONGSPAN_RETURN_USAGE_IF_ERROR(base::SetLogLevel(flags.engine.log_level));
+  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckSimulatedFlags(flags.engine));
   if (flags.prompt_lengths.empty() == flags.workload.empty())
     return CommandResult::Usage(base::InvalidArgument("give either --prompt-len or --workload"));
   if (flags.engine.hardware.empty())

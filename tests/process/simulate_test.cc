@@ -104,6 +104,9 @@ TEST(SimulateTest, WrongUsageIsOneSentence) {
        1,
        "take one of b200, h100, h20, h200"},
       {With(Simulate(model), {"--prompt-len", "9", "--pp-size", "64"}), 2, "--nnodes 4"},
+      {With(Simulate(model), {"--prompt-len", "9", "--context-length", "500000"}), 2,
+       "above the model's 262144"},
+      {With(Simulate(model), {"--prompt-len", "9", "--trace-out", "trace.json"}), 2, "--svg"},
       {{"plan", "--model-path", model, "--hardware", "h20", "--gpus", "1"}, 1, "do not fit"},
   };
   for (const auto& c : cases) {
