@@ -42,7 +42,8 @@ sim::SearchRequest RequestOf(const PlanFlags& flags, const ClusterModel& cluster
   request.most_virtual_stages = flags.most_virtual_stages;
   request.memory_fraction = flags.memory_fraction;
   // A smaller cache loses precision: by default only where the other does not fit.
-  request.kv_bytes = {flags.kv_cache_dtype == "fp8" ? 1 : 2};
+  if (flags.kv_cache_dtype == "auto") request.kv_bytes = {2, 1};
+  if (flags.kv_cache_dtype == "fp8") request.kv_bytes = {1};
   return request;
 }
 
@@ -102,10 +103,6 @@ CommandResult RunPlan(const PlanFlags& flags) {
                        .target_ttft_s = flags.target_ttft_s,
                        .most_layouts = flags.most_layouts};
   auto found = sim::SearchLayouts(report.request);
-  if (!found.ok() && flags.kv_cache_dtype == "auto") {
-    report.request.kv_bytes = {1};
-    found = sim::SearchLayouts(report.request);
-  }
   if (!found.ok()) return found.status();
   report.found = std::move(*found);
   if (!flags.svg.empty()) {
@@ -152,7 +149,7 @@ void AddFlags(CLI::App& command, PlanFlags& flags) {
       ->group("Target");
   command
       .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
-                  "KV cache type [auto: bf16, and fp8 where nothing else fits]")
+                  "KV cache type [auto: bf16, and fp8 for layouts where it does not fit]")
       ->check(CLI::IsMember({"auto", "bf16", "fp8"}))
       ->group("Search");
   command

@@ -120,6 +120,41 @@ std::string WhatItLoses(const sim::Layout& best, const sim::Layout& other) {
                      there[most].second - here[most].second, there[most].first);
 }
 
+// What a GPU receives on each axis that has ranks, with the formula (sim::VolumeOf). Once more as
+// numbers of this layout, so that they can be counted again.
+std::string VolumeText(const PlanReport& report, const sim::Layout& layout) {
+  const spec::ModelSpec& model = report.request.model;
+  const spec::Mesh& mesh = layout.mesh;
+  const int64_t tokens = report.request.prompt_tokens;
+  std::string text = "\nWhat a GPU receives for the prompt, on average:\n";
+  const auto add = [&](const char* axis, double bytes, const std::string& formula) {
+    text += fmt::format("  {}: {:.2f} GB = {}\n", axis, bytes / kGb, formula);
+  };
+  const std::string rows =
+      mesh.cp == 1 ? fmt::format("{} rows", tokens) : fmt::format("{} / {} rows", tokens, mesh.cp);
+  const std::string stream = fmt::format("{} x {} columns x 2 bytes", rows, model.hidden_size);
+  const std::string layers = fmt::format("{} / {} layers", model.layers(), mesh.pp);
+  if (mesh.pp > 1)
+    add("pp", layout.volume.pipeline,
+        fmt::format("{} x ({} x {} - 1) / {} borders", stream, mesh.pp, layout.loops, mesh.pp));
+  if (mesh.tp > 1)
+    add("tp", layout.volume.tensor,
+        fmt::format("{} x 2 sums x 2 ({} - 1) / {} x {}", layers, mesh.tp, mesh.tp, stream));
+  if (mesh.cp > 1)
+    add("cp", layout.volume.context,
+        fmt::format("{} x ({} - 1) / {} x {} rows x the KV bytes of a row and layer", layers,
+                    mesh.cp, mesh.cp, tokens));
+  if (mesh.ep > 1)
+    add("ep", layout.volume.expert,
+        fmt::format("the layers with experts / {} x rows x the mean number of ranks that have a "
+                    "row's {} experts / {} x ({} - 1) / {} x (2 x {} x 2 + 8 x {}) bytes, and "
+                    "announcements",
+                    mesh.pp, model.moe.experts_per_token, mesh.ep, mesh.ep, mesh.ep,
+                    model.hidden_size, model.moe.experts_per_token));
+  if (mesh.ranks() == 1) text += "  nothing: it is alone\n";
+  return text;
+}
+
 }  // namespace
 
 std::string ServeCommand(const PlanReport& report, const sim::Layout& layout) {
@@ -265,6 +300,7 @@ std::string Explain(const PlanReport& report) {
           (best.chunk_ends.size() > 1 ? best.chunk_ends[best.chunk_ends.size() - 2] : 0),
       best.longest_chunk_s, best.ttft_s, best.mesh.pp - 1,
       best.loops > 1 ? fmt::format(", divided by {} loops", best.loops) : "");
+  text += VolumeText(report, best);
   if (layouts.size() > 1) add("\nWhat the next ones lose:\n");
   for (size_t i = 1; i < layouts.size(); ++i)
     add("  {} KV {}: {}\n", Name(layouts[i]), KvName(layouts[i].kv_bytes),

@@ -1,5 +1,6 @@
 #include "apps/plan_report.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include "sim/hardware_file.h"
@@ -42,6 +43,26 @@ TEST(PlanReportTest, TheCommandRepeatsWhatItWasPlannedWith) {
               HasSubstr("--model-path /models/qwen3 "));
   report.model_path.clear();
   EXPECT_THAT(ServeCommand(report, report.found.layouts[0]), Not(HasSubstr("--model-path")));
+}
+
+// The printed factors, multiplied, are the printed bytes.
+TEST(PlanReportTest, BytesOfEveryAxisComeWithTheirFormula) {
+  PlanReport report = ReportOn(OnFour(2));
+  report.request.gpus = 8;
+  const auto layout = sim::BestOf(report.request, {.pp = 2, .tp = 4}, 1, 2);
+  ASSERT_TRUE(layout.ok()) << layout.status().message();
+  report.found.layouts = {*layout};
+  const std::string text = Explain(report);
+  const double stream = 131072.0 * 4096 * 2;
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("  pp: {:.2f} GB = 131072 rows x 4096 columns x 2 bytes x "
+                                    "(2 x 1 - 1) / 2 borders",
+                                    stream / 2 / 1e9)));
+  EXPECT_THAT(text,
+              HasSubstr(fmt::format("  tp: {:.2f} GB = 94 / 2 layers x 2 sums x 2 (4 - 1) / 4 "
+                                    "x 131072 rows x 4096 columns x 2 bytes",
+                                    47 * 2 * 2 * 0.75 * stream / 1e9)));
+  EXPECT_THAT(text, Not(HasSubstr("  cp:")));
 }
 
 TEST(PlanReportTest, ACommandThatWouldBeRefusedSaysSo) {

@@ -12,6 +12,7 @@
 #include "plan/expert_share.h"
 #include "plan/pipeline_schedule.h"
 #include "plan/tensor_share.h"
+#include "sim/virtual_pipeline.h"
 
 namespace longspan::sim {
 namespace {
@@ -45,12 +46,7 @@ class Timeline {
 
   void Fill(Layout& layout) const {
     const size_t chunks = layout_.chunk_ends.size();
-    const auto groups =
-        plan::FullGroups(static_cast<int>(chunks), plan::GroupSize(ranks_, layout_.loops));
-    layout.ttft_s = plan::PipelineMakespan(groups, ranks_, layout_.loops,
-                                           [&](size_t chunk, int rank, int loop) {
-                                             return Seconds(chunk, rank, loop) + OnTheWay(rank);
-                                           });
+    layout.ttft_s = Makespan();
     double all = 0;
     double slowest = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -81,8 +77,33 @@ class Timeline {
         static_cast<size_t>(loop) * static_cast<size_t>(ranks_) + static_cast<size_t>(rank);
     return cost_.Step(layout_.stages[stage], {&slice, 1}, chunk + 1 == ends.size() ? 1 : 0);
   }
-  double Seconds(size_t chunk, int rank, int loop) const { return Step(chunk, rank, loop).total(); }
-  double OnTheWay(int rank) const { return ranks_ == 1 ? 0 : cost_.BoundaryLatency(rank); }
+
+  // On the stages and links of the simulator, so that a search and a run mean the same.
+  double Makespan() const {
+    const auto& ends = layout_.chunk_ends;
+    const auto rows = [&ends](size_t chunk) {
+      return ends[chunk] - (chunk == 0 ? 0 : ends[chunk - 1]);
+    };
+    VirtualPipeline pipeline(
+        ranks_, layout_.loops,
+        {.compute_s = [this](const plan::StepPlan& plan, int rank,
+                             int loop) { return Step(plan.number.value, rank, loop).total(); },
+         .transfer_s =
+             [this, rows](const plan::StepPlan& plan, int rank) {
+               return cost_.BoundarySeconds(rank, rows(plan.number.value));
+             },
+         .latency_s = [this](int rank) { return cost_.BoundaryLatency(rank); }});
+    const auto groups =
+        plan::FullGroups(static_cast<int>(ends.size()), plan::GroupSize(ranks_, layout_.loops));
+    Time last = 0;
+    for (size_t chunk = 0; chunk < ends.size(); ++chunk) {
+      plan::StepPlan plan;
+      plan.number = {chunk};
+      plan.ends_group = groups[chunk];
+      for (const StageWork& work : pipeline.Add(plan, 0)) last = std::max(last, work.timing.end);
+    }
+    return 1e-9 * static_cast<double>(last);
+  }
 
   static void Add(const plan::StepSeconds& step, plan::StepSeconds& sum) {
     sum.products += step.products;
@@ -202,20 +223,25 @@ base::Result<SearchResult> SearchLayouts(const SearchRequest& request) {
   SearchResult result;
   std::map<std::string, int> refused;
   for (const spec::Mesh& mesh : Meshes(request.gpus)) {
+    std::optional<Layout> best;
+    std::string why;
     for (const int64_t kv_bytes : request.kv_bytes) {
-      std::optional<Layout> best;
       for (int loops = 1; loops <= request.most_virtual_stages && (loops == 1 || mesh.pp > 1);
            loops *= 2) {
         auto layout = BestOf(request, mesh, loops, kv_bytes);
         if (!layout.ok()) {
-          if (loops == 1) ++refused[layout.status().message()];
+          if (loops == 1) why = layout.status().message();
           break;
         }
         // A loop more is more messages: it has to pay.
         if (!best || layout->ttft_s < 0.995 * best->ttft_s) best = std::move(*layout);
       }
-      if (best) result.layouts.push_back(std::move(*best));
+      if (best) break;
     }
+    if (best)
+      result.layouts.push_back(std::move(*best));
+    else
+      ++refused[why];
   }
   for (const auto& [why, count] : refused) result.refused.push_back({why, count});
   std::stable_sort(result.refused.begin(), result.refused.end(),
