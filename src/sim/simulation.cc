@@ -67,7 +67,8 @@ double PrefillBubbleShare(const std::vector<engine::StepRecord>& steps, int rank
   }
   end_stretch();
   if (duration == 0) return 0;
-  return 1 - static_cast<double>(kernels) / (static_cast<double>(ranks) * duration);
+  return 1 - static_cast<double>(kernels) /
+                 (static_cast<double>(ranks) * static_cast<double>(duration));
 }
 
 // One request of the workload, as the engine's sink.
