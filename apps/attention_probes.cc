@@ -213,13 +213,13 @@ base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t
                                            int64_t dim) {
   constexpr int64_t kParts = 2;
   const View parts = bench.Random({kParts, rows, heads, dim});
-  const View log_sums = bench.Random(tensor::DType::kF32, {kParts, rows, heads});
+  const View exp_sums = bench.Random(tensor::DType::kF32, {kParts, rows, heads, 2});
   const View out = bench.Random({rows, heads, dim});
   return bench.Time<ops::MergeAttentionArgs>(
-      bench.ops().merge_attention, {{.parts = parts, .log_sums = log_sums, .out = out}},
+      bench.ops().merge_attention, {{.parts = parts, .exp_sums = exp_sums, .out = out}},
       {.op = "merge_attention",
        .shape = fmt::format("{} parts, {} x {} heads of {}", kParts, rows, heads, dim),
-       .bytes = static_cast<double>(parts.bytes() + log_sums.bytes() + out.bytes())});
+       .bytes = static_cast<double>(parts.bytes() + exp_sums.bytes() + out.bytes())});
 }
 
 }  // namespace longspan::apps
