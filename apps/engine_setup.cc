@@ -111,15 +111,6 @@ base::Status CheckGpusReachEachOther(const EngineFlags& flags) {
   return base::OkStatus();
 }
 
-base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
-                                                         const spec::ModelSpec& model) {
-  if (!flags.layer_partition.empty())
-    return plan::ParseLayerPartition(flags.layer_partition, model.layers(), ShapeOf(flags));
-  // In the middle of a long prompt, where its average chunk is.
-  const std::vector<double> costs = plan::LayerCosts(model, model.context_length / 4);
-  return plan::SplitLayers(costs, ShapeOf(flags), plan::EndCostsOf(model));
-}
-
 int ChooseThreads(const EngineFlags& flags) {
   if (flags.threads > 0) return flags.threads;
   const auto cores = static_cast<int>(tensor::AllowedCores().size());

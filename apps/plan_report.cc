@@ -10,6 +10,7 @@
 
 #include "apps/bench_table.h"
 #include "plan/hardware_cost.h"
+#include "plan/memory_use.h"
 
 namespace longspan::apps {
 namespace {
@@ -285,13 +286,16 @@ std::string Explain(const PlanReport& report) {
   const int64_t middle = report.request.prompt_tokens / 2;
   const int64_t rows = std::min<int64_t>(4096, std::max<int64_t>(1, middle));
   const plan::RowRange slice = {middle, middle + rows};
-  add("\nLayers, by their time for {} tokens behind {}: every stage should take as long.\n", rows,
-      middle);
+  add("\nLayers, by their time for {} tokens behind {}: every stage should take as long, "
+      "as far as its memory reaches.\n",
+      rows, middle);
   for (size_t stage = 0; stage < best.stages.size(); ++stage) {
     const plan::LayerRange range = best.stages[stage];
-    add("  rank {} loop {}: layers {} to {} ({}), {:.2f} ms\n",
+    const double weights = plan::MemoryOfRank(cost.deployment(), {&range, 1}, 0).weight_bytes;
+    add("  rank {} loop {}: layers {} to {} ({}), {:.2f} ms, weights of {:.2f} GB\n",
         stage % static_cast<size_t>(best.mesh.pp), stage / static_cast<size_t>(best.mesh.pp),
-        range.begin, range.end - 1, range.size(), 1e3 * cost.Seconds(range, {&slice, 1}, 0));
+        range.begin, range.end - 1, range.size(), 1e3 * cost.Seconds(range, {&slice, 1}, 0),
+        weights / kGb);
   }
   add("\nIts {} chunks begin with {} tokens and end with {}: the longest one takes {:.3f} s of "
       "{:.3f} s, and each of the other {} ranks waits that long for the last one{}.\n",

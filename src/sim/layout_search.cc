@@ -12,6 +12,7 @@
 #include "plan/expert_share.h"
 #include "plan/pipeline_schedule.h"
 #include "plan/tensor_share.h"
+#include "sim/stage_split.h"
 #include "sim/virtual_pipeline.h"
 
 namespace longspan::sim {
@@ -19,8 +20,6 @@ namespace {
 
 constexpr int64_t kLeastChunk = 1024;
 constexpr int64_t kMostChunk = 32768;
-// What layers are split for: the middle of a prompt's work, and a chunk of usual length.
-constexpr int64_t kSplitRows = 4096;
 
 plan::Deployment DeploymentOf(const SearchRequest& request, const spec::Mesh& mesh,
                               int64_t kv_bytes) {
@@ -187,9 +186,14 @@ base::Result<Layout> BestOf(const SearchRequest& request, const spec::Mesh& mesh
   const plan::HardwareCost cost(deployment);
   Layout layout{.mesh = mesh, .loops = loops, .kv_bytes = kv_bytes};
   const plan::PipelineShape shape = {mesh.pp, loops};
-  const std::vector<double> layers =
-      plan::LayerSeconds(cost, request.prompt_tokens / 2, kSplitRows);
-  LONGSPAN_ASSIGN_OR_RETURN(layout.stages, plan::SplitLayers(layers, shape));
+  // Beside the least workspace.
+  const double memory = request.hardware.memory_bytes -
+                        plan::MemoryOfRank(deployment, {}, kLeastChunk).workspace_bytes;
+  LONGSPAN_ASSIGN_OR_RETURN(layout.stages,
+                            SplitByTimeAndMemory(cost, shape,
+                                                 {.prompt_tokens = request.prompt_tokens,
+                                                  .memory_bytes = memory,
+                                                  .memory_fraction = request.memory_fraction}));
   const plan::PipelineCost prior = plan::PriorCost(cost, shape, layout.stages);
   // A higher limit is never worse for the time: the highest one that leaves room for the prompt.
   int64_t most = kMostChunk;

@@ -66,8 +66,8 @@ base::Status CheckServable(const SearchRequest& request, const spec::Mesh& mesh)
 
 // Tries every mesh of exactly that many GPUs, with up to most_virtual_stages loops and chunks of
 // 1,024 to 32,768 tokens at most. Meshes that are not servable are among the refused ones, unless
-// ignore_blocks lets them pass. Layers are split by LayerSeconds. NotFound, with the reasons, where
-// no layout is left.
+// ignore_blocks lets them pass. Layers are split by SplitByTimeAndMemory. NotFound, with the
+// reasons, where no layout is left.
 base::Result<SearchResult> SearchLayouts(const SearchRequest& request);
 
 // The same for one mesh and number of loops. Errors are reasons against it.
