@@ -117,14 +117,20 @@ TEST(PublishedTest, StagesBeatWiderTensorParallelism) {
   EXPECT_LT(two, sixteen);
 }
 
+// Under the published time, and under what the same model says of the published setting: the second
+// is a gain by the plan alone, whatever the model's own error is.
 TEST(PublishedTest, PlannedChunksAndLoopsAreAtLeastASeventhFaster) {
   constexpr double kPublished = 10.54;
+  const double tuned = Makespan(QwenOnEight(), Dynamic(18432, 0.8), k128K);
   for (const int loops : {2, 4}) {
     const double seconds =
         Makespan(QwenOnEight(loops), {ChunkPolicy::Kind::kPlanned, 16384, 0}, k128K);
-    fmt::print("Qwen3-235B PP8 TP4, 128K, planned, V {}: {:.2f} s, {:+.1f}%\n", loops, seconds,
-               100 * (seconds / kPublished - 1));
+    fmt::print(
+        "Qwen3-235B PP8 TP4, 128K, planned, V {}: {:.2f} s, {:+.1f}% of published, {:+.1f}% of the "
+        "published setting as simulated\n",
+        loops, seconds, 100 * (seconds / kPublished - 1), 100 * (seconds / tuned - 1));
     EXPECT_LE(seconds, 0.85 * kPublished);
+    EXPECT_LE(seconds, 0.85 * tuned);
   }
 }
 
