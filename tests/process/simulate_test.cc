@@ -200,5 +200,41 @@ TEST(EmulatedTest, RunsTheWholeRuntimeInModelledTime) {
   EXPECT_EQ(out["pipeline"]["chunks"][0]["stage_ms"].size(), 32u);
 }
 
+// Ranks on every axis, in loops, at a tenth of the time: what they wait for is the simulated time
+// by the scale. From above it is held to half of the time without the scale.
+TEST(EmulatedTest, TimeScaleHoldsForContextAndExpertRanksAndLoops) {
+  const TemporaryFolder folder;
+  const std::string model = WriteEightBitModel(folder);
+  const std::vector<std::string> layout = {"--pp-size",
+                                           "2",
+                                           "--cp-size",
+                                           "2",
+                                           "--tp-size",
+                                           "2",
+                                           "--ep-size",
+                                           "4",
+                                           "--virtual-stages",
+                                           "2",
+                                           "--cp-strategy",
+                                           "zigzag",
+                                           "--chunk-policy",
+                                           "fixed",
+                                           "--chunked-prefill-size",
+                                           "4096"};
+  std::vector<int32_t> ids(32768);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  const json simulated = RunJson(With(With(Simulate(model), layout), {"--prompt-len", "32768"}));
+  const double seconds = simulated["rows"][0]["ttft_s"];
+  ASSERT_GT(seconds, 2);
+  const json out = RunJson(
+      With(With({"generate", "--model-path", model, "--backend", "emulated", "--hardware", "h20"},
+                layout),
+           {"--time-scale", "0.1", "--ids-file", folder.Write("ids.json", json(ids).dump()),
+            "--max-tokens", "1", "--ignore-eos"}));
+  const double measured = out["outputs"][0]["ttft_s"];
+  EXPECT_GE(measured, 0.95 * 0.1 * seconds);
+  EXPECT_LE(measured, 0.5 * seconds);
+}
+
 }  // namespace
 }  // namespace longspan::testing
