@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 
 #include "apps/engine_setup.h"
-#include "apps/model_location.h"
 
 namespace longspan::apps {
 namespace {
