@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "apps/model_location.h"
 #include "apps/step_costs.h"
@@ -17,7 +18,6 @@ namespace longspan::apps {
 namespace {
 
 constexpr int64_t kDefaultChunkTokens = 8192;
-constexpr int64_t kSplitRows = 4096;
 
 int64_t KvBytes(const std::string& dtype) {
   if (dtype == "fp8") return 1;
@@ -73,6 +73,16 @@ base::Status CheckBlocks(const std::filesystem::path& model_dir, const spec::Mod
   return blocks ? plan::CheckBlockShares(model, mesh, blocks->rows) : base::OkStatus();
 }
 
+base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
+                                                         const spec::ModelSpec& model) {
+  const plan::PipelineShape shape = {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
+  if (!flags.layer_partition.empty())
+    return plan::ParseLayerPartition(flags.layer_partition, model.layers(), shape);
+  // In the middle of a long prompt, where its average chunk is.
+  const std::vector<double> costs = plan::LayerCosts(model, model.context_length / 4);
+  return plan::SplitLayers(costs, shape, plan::EndCostsOf(model));
+}
+
 base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
                                                      const ClusterFlags& cluster_flags,
                                                      const ClusterModel& cluster) {
@@ -89,16 +99,13 @@ base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
   const plan::PipelineShape shape = {flags.mesh.pp, flags.virtual_stages};
   setup.context_length =
       flags.context_length > 0 ? flags.context_length : cluster.model.context_length;
+  if (setup.context_length > cluster.model.context_length)
+    return base::InvalidArgument(
+        "--context-length {} is above the model's {}: raise max_position_embeddings in its "
+        "config.json if it can really do that",
+        setup.context_length, cluster.model.context_length);
   const plan::HardwareCost cost(setup.deployment);
-  if (flags.layer_partition.empty()) {
-    LONGSPAN_ASSIGN_OR_RETURN(
-        setup.stages,
-        plan::SplitLayers(plan::LayerSeconds(cost, setup.context_length / 4, kSplitRows), shape));
-  } else {
-    LONGSPAN_ASSIGN_OR_RETURN(
-        setup.stages,
-        plan::ParseLayerPartition(flags.layer_partition, cluster.model.layers(), shape));
-  }
+  LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, cluster.model));
   setup.scheduler.chunk_tokens =
       flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size : kDefaultChunkTokens;
   setup.scheduler.chunk_policy = ChunkPolicyOf(flags);

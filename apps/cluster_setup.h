@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 #include "apps/engine_flags.h"
 #include "base/result.h"
@@ -37,6 +38,11 @@ base::Result<spec::HardwareSpec> FindHardware(const std::string& given);
 // Refuses a division of a model's weights through their eight-bit blocks.
 base::Status CheckBlocks(const std::filesystem::path& model_dir, const spec::ModelSpec& model,
                          const spec::Mesh& mesh);
+
+// The layers of each virtual stage: as given, else by the multiply-adds of a chunk in the middle of
+// a long prompt. Real, emulated and simulated ranks have the same ones for the same flags.
+base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
+                                                         const spec::ModelSpec& model);
 
 // What the engine's flags say of a simulated run.
 base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,

@@ -239,6 +239,15 @@ void AddOperationFlags(CLI::App& command, EngineFlags& flags) {
       ->group("Operation");
 }
 
+base::Status CheckValues(const EngineFlags& flags) {
+  LONGSPAN_RETURN_IF_ERROR(base::SetLogLevel(flags.log_level));
+  if (std::isnan(flags.memory_fraction))
+    return base::InvalidArgument("--mem-fraction-static must be a number between 0 and 1");
+  if (std::isnan(flags.watchdog_timeout) || std::isnan(flags.peer_timeout))
+    return base::InvalidArgument("--watchdog-timeout and --peer-timeout must be numbers");
+  return base::OkStatus();
+}
+
 base::Status CheckNodes(const EngineFlags& flags) {
   if (flags.node_rank >= flags.nodes)
     return base::InvalidArgument("--node-rank {} is not below --nnodes {}", flags.node_rank,
@@ -261,6 +270,13 @@ base::Status CheckBuilt(const EngineFlags& flags) {
     return base::InvalidArgument("--backend emulated needs --hardware: what the ranks emulate");
   if (flags.backend == "emulated" && flags.nodes > 1)
     return base::Unimplemented("--backend emulated runs all ranks on one host: leave --nnodes out");
+  if (flags.backend == "emulated" && flags.dtype == "f32")
+    return base::Unimplemented(
+        "--backend emulated takes the times of bf16 activations: leave --dtype f32 out");
+  if (flags.backend == "emulated" && flags.kv_placement == "sharded" && flags.mesh.cp > 1)
+    return base::Unimplemented(
+        "--backend emulated takes the times of a cache that is whole at each rank: leave "
+        "--kv-placement sharded out");
   if (flags.kv_cache_dtype == "fp8" && flags.backend != "emulated")
     return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: use bf16 or f32");
   return spec::CheckMesh(flags.mesh);
@@ -296,17 +312,50 @@ void AddEngineFlags(CLI::App& command, EngineFlags& flags) {
   AddOperationFlags(command, flags);
 }
 
-base::Status CheckEngineFlags(const EngineFlags& flags) {
-  LONGSPAN_RETURN_IF_ERROR(base::SetLogLevel(flags.log_level));
-  if (std::isnan(flags.memory_fraction))
-    return base::InvalidArgument("--mem-fraction-static must be a number between 0 and 1");
-  if (std::isnan(flags.watchdog_timeout) || std::isnan(flags.peer_timeout))
-    return base::InvalidArgument("--watchdog-timeout and --peer-timeout must be numbers");
-  LONGSPAN_RETURN_IF_ERROR(CheckNodes(flags));
+std::vector<std::string> FlagsWithoutEffect(const EngineFlags& flags) {
+  std::vector<std::string> sentences;
+  const bool emulated = flags.backend == "emulated";
+  if (!emulated && !flags.hardware.empty())
+    sentences.emplace_back("--hardware changes nothing without --backend emulated");
+  if (!emulated && flags.node_link != EngineFlags().node_link)
+    sentences.emplace_back("--node-link changes nothing without --backend emulated");
+  if (!emulated && flags.time_scale != EngineFlags().time_scale)
+    sentences.emplace_back("--time-scale changes nothing without --backend emulated");
   if (flags.kv_placement == "sharded" && flags.mesh.cp == 1)
-    base::Log("engine").warn(
+    sentences.emplace_back(
         "--kv-placement sharded changes nothing without --cp-size: one rank has the whole cache");
+  if (flags.dynamic_chunking && flags.chunk_policy == "fixed")
+    sentences.emplace_back(
+        "--chunk-policy fixed changes nothing beside --enable-dynamic-chunking, which stands for "
+        "quadratic");
+  return sentences;
+}
+
+base::Status CheckEngineFlags(const EngineFlags& flags) {
+  LONGSPAN_RETURN_IF_ERROR(CheckValues(flags));
+  LONGSPAN_RETURN_IF_ERROR(CheckNodes(flags));
+  for (const std::string& sentence : FlagsWithoutEffect(flags)) base::Log("engine").warn(sentence);
   return CheckBuilt(flags);
+}
+
+base::Status CheckSimulatedFlags(const EngineFlags& flags) {
+  LONGSPAN_RETURN_IF_ERROR(CheckValues(flags));
+  if (!flags.trace_out.empty())
+    return base::InvalidArgument(
+        "--trace-out is for real ranks: simulate draws its timeline with --svg");
+  if (flags.dtype == "f32")
+    return base::Unimplemented("simulate counts bf16 activations: leave --dtype f32 out");
+  if (flags.kv_placement == "sharded" && flags.mesh.cp > 1)
+    return base::Unimplemented(
+        "simulate counts a cache that is whole at each rank: leave --kv-placement sharded out");
+  if (flags.time_scale != EngineFlags().time_scale)
+    base::Log("sim").warn("--time-scale changes nothing here: the clock is a virtual one");
+  EngineFlags shared = flags;
+  shared.hardware.clear();
+  shared.node_link = EngineFlags().node_link;
+  shared.time_scale = EngineFlags().time_scale;
+  for (const std::string& sentence : FlagsWithoutEffect(shared)) base::Log("sim").warn(sentence);
+  return base::OkStatus();
 }
 
 }  // namespace longspan::apps

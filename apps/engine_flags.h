@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include <CLI/CLI.hpp>
 
@@ -64,7 +65,13 @@ void AddEngineFlags(CLI::App& command, EngineFlags& flags);
 // The chunk policy that the flags and their alias name.
 std::string ChunkPolicyName(const EngineFlags& flags);
 
-// Refuses nonsense, and flags whose part is not built yet, with a sentence. Sets the log level.
+// What was given and changes nothing beside the other flags of a run, a sentence for each.
+std::vector<std::string> FlagsWithoutEffect(const EngineFlags& flags);
+
+// Refuses nonsense, and flags whose part is not built yet, with a sentence. Sets the log level, and
+// warns of flags without effect.
 base::Status CheckEngineFlags(const EngineFlags& flags);
+// The same for `longspan simulate`, which has no ranks: refuses what it would not count.
+base::Status CheckSimulatedFlags(const EngineFlags& flags);
 
 }  // namespace longspan::apps

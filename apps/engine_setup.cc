@@ -67,9 +67,11 @@ tensor::DType ParseDType(const std::string& name, tensor::DType automatic) {
   return name == "bf16" ? tensor::DType::kBf16 : automatic;
 }
 
+// In the time of the ranks: what takes a tenth may hold others up for a tenth.
 std::optional<double> DecodeStallSeconds(const EngineFlags& flags) {
   if (!flags.max_decode_stall_ms) return std::nullopt;
-  return static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
+  const double scale = flags.backend == "emulated" ? flags.time_scale : 1;
+  return scale * static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
 }
 
 plan::PipelineShape ShapeOf(const EngineFlags& flags) {
@@ -105,15 +107,6 @@ base::Status CheckGpusReachEachOther(const EngineFlags& flags) {
     }
   }
   return base::OkStatus();
-}
-
-base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
-                                                         const spec::ModelSpec& model) {
-  if (!flags.layer_partition.empty())
-    return plan::ParseLayerPartition(flags.layer_partition, model.layers(), ShapeOf(flags));
-  // In the middle of a long prompt, where its average chunk is.
-  const std::vector<double> costs = plan::LayerCosts(model, model.context_length / 4);
-  return plan::SplitLayers(costs, ShapeOf(flags), plan::EndCostsOf(model));
 }
 
 int ChooseThreads(const EngineFlags& flags) {

@@ -42,7 +42,8 @@ sim::SearchRequest RequestOf(const PlanFlags& flags, const ClusterModel& cluster
   request.most_virtual_stages = flags.most_virtual_stages;
   request.memory_fraction = flags.memory_fraction;
   // A smaller cache loses precision: by default only where the other does not fit.
-  request.kv_bytes = {flags.kv_cache_dtype == "fp8" ? 1 : 2};
+  if (flags.kv_cache_dtype == "auto") request.kv_bytes = {2, 1};
+  if (flags.kv_cache_dtype == "fp8") request.kv_bytes = {1};
   return request;
 }
 
@@ -97,15 +98,11 @@ CommandResult RunPlan(const PlanFlags& flags) {
     return CommandResult::Usage(base::InvalidArgument("--hardware is missing: name a profile"));
   const auto cluster = LoadClusterModel(flags.model_path, flags.cluster);
   if (!cluster.ok()) return cluster.status();
-  PlanReport report = {.model_path = flags.model_path.empty() ? "DIR" : flags.model_path,
+  PlanReport report = {.model_path = flags.model_path,
                        .request = RequestOf(flags, *cluster),
                        .target_ttft_s = flags.target_ttft_s,
                        .most_layouts = flags.most_layouts};
   auto found = sim::SearchLayouts(report.request);
-  if (!found.ok() && flags.kv_cache_dtype == "auto") {
-    report.request.kv_bytes = {1};
-    found = sim::SearchLayouts(report.request);
-  }
   if (!found.ok()) return found.status();
   report.found = std::move(*found);
   if (!flags.svg.empty()) {
@@ -132,7 +129,8 @@ void AddFlags(CLI::App& command, PlanFlags& flags) {
   AddHardwareFlags(command, flags.cluster.hardware, flags.cluster.node_link);
   command
       .add_flag("--ignore-block-divisibility", flags.cluster.ignore_block_divisibility,
-                "count also what cuts blocks of eight-bit weights, which no run can do")
+                "count also what no run can do: ranks that cut blocks of eight-bit weights, and "
+                "stages wider than a host")
       ->group("Cluster");
   command.add_option("--gpus", flags.gpus, "all of them are used")
       ->check(CLI::Range(1, 4096))
@@ -151,7 +149,7 @@ void AddFlags(CLI::App& command, PlanFlags& flags) {
       ->group("Target");
   command
       .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
-                  "KV cache type [auto: bf16, and fp8 where nothing else fits]")
+                  "KV cache type [auto: bf16, and fp8 for layouts where it does not fit]")
       ->check(CLI::IsMember({"auto", "bf16", "fp8"}))
       ->group("Search");
   command
@@ -187,7 +185,7 @@ void AddPlanCommand(CLI::App& app, Command& selected) {
   command->add_flag("--json", flags->json, "print one JSON object")->group("Output");
   command->footer(
       "Predicted, not measured: docs/planner.md says from what, and how far predictions were from\n"
-      "published results. Stages lie within a host.");
+      "published results.");
   command->callback([&selected, flags] { selected = [flags] { return RunPlan(*flags); }; });
 }
 

@@ -1,13 +1,16 @@
 #include "apps/plan_report.h"
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include "apps/bench_table.h"
 #include "plan/hardware_cost.h"
+#include "plan/memory_use.h"
 
 namespace longspan::apps {
 namespace {
@@ -28,6 +31,17 @@ std::string Name(const sim::Layout& layout) {
 }
 
 const char* KvName(int64_t bytes) { return bytes == 1 ? "fp8" : "bf16"; }
+
+// As a shell takes it for one word.
+std::string Quoted(const std::string& word) {
+  const auto plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || std::string_view("_-./,:=@%+").find(c) != std::string_view::npos;
+  };
+  if (!word.empty() && std::all_of(word.begin(), word.end(), plain)) return word;
+  std::string quoted = "'";
+  for (const char c : word) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
 
 std::vector<int> LayerCounts(const sim::Layout& layout) {
   std::vector<int> counts;
@@ -60,6 +74,8 @@ ordered_json ToJson(const PlanReport& report, const sim::Layout& layout) {
                         {"cp", static_cast<int64_t>(layout.volume.context)},
                         {"ep", static_cast<int64_t>(layout.volume.expert)}};
   json["command"] = ServeCommand(report, layout);
+  if (const base::Status servable = CheckCommand(report, layout); !servable.ok())
+    json["command_refused"] = servable.message();
   return json;
 }
 
@@ -105,13 +121,50 @@ std::string WhatItLoses(const sim::Layout& best, const sim::Layout& other) {
                      there[most].second - here[most].second, there[most].first);
 }
 
+// What a GPU receives on each axis that has ranks, with the formula (sim::VolumeOf). Once more as
+// numbers of this layout, so that they can be counted again.
+std::string VolumeText(const PlanReport& report, const sim::Layout& layout) {
+  const spec::ModelSpec& model = report.request.model;
+  const spec::Mesh& mesh = layout.mesh;
+  const int64_t tokens = report.request.prompt_tokens;
+  std::string text = "\nWhat a GPU receives for the prompt, on average:\n";
+  const auto add = [&](const char* axis, double bytes, const std::string& formula) {
+    text += fmt::format("  {}: {:.2f} GB = {}\n", axis, bytes / kGb, formula);
+  };
+  const std::string rows =
+      mesh.cp == 1 ? fmt::format("{} rows", tokens) : fmt::format("{} / {} rows", tokens, mesh.cp);
+  const std::string stream = fmt::format("{} x {} columns x 2 bytes", rows, model.hidden_size);
+  const std::string layers = fmt::format("{} / {} layers", model.layers(), mesh.pp);
+  if (mesh.pp > 1)
+    add("pp", layout.volume.pipeline,
+        fmt::format("{} x ({} x {} - 1) / {} borders", stream, mesh.pp, layout.loops, mesh.pp));
+  if (mesh.tp > 1)
+    add("tp", layout.volume.tensor,
+        fmt::format("{} x 2 sums x 2 ({} - 1) / {} x {}", layers, mesh.tp, mesh.tp, stream));
+  if (mesh.cp > 1)
+    add("cp", layout.volume.context,
+        fmt::format("{} x ({} - 1) / {} x {} rows x the KV bytes of a row and layer", layers,
+                    mesh.cp, mesh.cp, tokens));
+  if (mesh.ep > 1)
+    add("ep", layout.volume.expert,
+        fmt::format("the layers with experts / {} x rows x the mean number of ranks that have a "
+                    "row's {} experts / {} x ({} - 1) / {} x (2 x {} x 2 + 8 x {}) bytes, and "
+                    "announcements",
+                    mesh.pp, model.moe.experts_per_token, mesh.ep, mesh.ep, mesh.ep,
+                    model.hidden_size, model.moe.experts_per_token));
+  if (mesh.ranks() == 1) text += "  nothing: it is alone\n";
+  return text;
+}
+
 }  // namespace
 
 std::string ServeCommand(const PlanReport& report, const sim::Layout& layout) {
   const spec::Mesh& mesh = layout.mesh;
   const int per_node = report.request.hardware.gpus_per_node;
   const int nodes = (mesh.ranks() + per_node - 1) / per_node;
-  std::string command = fmt::format("longspan serve --model-path {}", report.model_path);
+  std::string command = "longspan serve";
+  if (!report.model_path.empty())
+    command += fmt::format(" --model-path {}", Quoted(report.model_path));
   const auto add = [&](const char* flag, int value, int without) {
     if (value != without) command += fmt::format(" {} {}", flag, value);
   };
@@ -123,10 +176,18 @@ std::string ServeCommand(const PlanReport& report, const sim::Layout& layout) {
   if (mesh.pp > 1)
     command += fmt::format(" --pp-layer-partition {}", fmt::join(LayerCounts(layout), ","));
   command += fmt::format(" --chunk-policy planned --chunked-prefill-size {}", layout.chunk_tokens);
+  command += fmt::format(" --mem-fraction-static {:g}", report.request.memory_fraction);
   if (layout.kv_bytes == 1) command += " --kv-cache-dtype fp8";
   if (nodes > 1)
     command += fmt::format(" --nnodes {} --node-rank R --dist-init-addr HOST:PORT", nodes);
   return command;
+}
+
+base::Status CheckCommand(const PlanReport& report, const sim::Layout& layout) {
+  LONGSPAN_RETURN_IF_ERROR(sim::CheckServable(report.request, layout.mesh));
+  if (layout.kv_bytes == 1)
+    return base::Unimplemented("--kv-cache-dtype fp8 is not built yet: this layout is a forecast");
+  return base::OkStatus();
 }
 
 ordered_json ToJson(const PlanReport& report) {
@@ -138,6 +199,33 @@ ordered_json ToJson(const PlanReport& report) {
     json["refused"].push_back({{"why", refused.why}, {"count", refused.count}});
   return json;
 }
+
+namespace {
+
+std::string RefusedText(const PlanReport& report) {
+  std::string text = report.found.refused.empty() ? "" : "\nRefused:\n";
+  for (const sim::RefusedLayouts& refused : report.found.refused)
+    text += fmt::format("  {} layout{}: {}\n", refused.count, refused.count == 1 ? "" : "s",
+                        refused.why);
+  return text;
+}
+
+// That of the best layout; where it cannot run, why, and that of the best one that can.
+std::string CommandsText(const PlanReport& report) {
+  const auto& all = report.found.layouts;
+  std::string text = fmt::format("\n{}\n", ServeCommand(report, all.front()));
+  const base::Status status = CheckCommand(report, all.front());
+  if (status.ok()) return text;
+  text += fmt::format("It would be refused: {}.\n", status.message());
+  const auto servable = std::find_if(all.begin(), all.end(), [&](const sim::Layout& layout) {
+    return CheckCommand(report, layout).ok();
+  });
+  if (servable == all.end()) return text + "So would all others.\n";
+  return text + fmt::format("The best one that runs takes {:.3f} s:\n{}\n", servable->ttft_s,
+                            ServeCommand(report, *servable));
+}
+
+}  // namespace
 
 std::string ToText(const PlanReport& report) {
   BenchTable table({{"pp", ""},
@@ -177,7 +265,7 @@ std::string ToText(const PlanReport& report) {
     text +=
         fmt::format("No layout of {} GPUs meets --target-ttft {:g}: the best one takes {:.3f} s.\n",
                     report.request.gpus, report.target_ttft_s, layouts.front().ttft_s);
-  return text + fmt::format("\n{}\n", ServeCommand(report, layouts.front()));
+  return text + RefusedText(report) + CommandsText(report);
 }
 
 std::string Explain(const PlanReport& report) {
@@ -198,13 +286,16 @@ std::string Explain(const PlanReport& report) {
   const int64_t middle = report.request.prompt_tokens / 2;
   const int64_t rows = std::min<int64_t>(4096, std::max<int64_t>(1, middle));
   const plan::RowRange slice = {middle, middle + rows};
-  add("\nLayers, by their time for {} tokens behind {}: every stage should take as long.\n", rows,
-      middle);
+  add("\nLayers, by their time for {} tokens behind {}: every stage should take as long, "
+      "as far as its memory reaches.\n",
+      rows, middle);
   for (size_t stage = 0; stage < best.stages.size(); ++stage) {
     const plan::LayerRange range = best.stages[stage];
-    add("  rank {} loop {}: layers {} to {} ({}), {:.2f} ms\n",
+    const double weights = plan::MemoryOfRank(cost.deployment(), {&range, 1}, 0).weight_bytes;
+    add("  rank {} loop {}: layers {} to {} ({}), {:.2f} ms, weights of {:.2f} GB\n",
         stage % static_cast<size_t>(best.mesh.pp), stage / static_cast<size_t>(best.mesh.pp),
-        range.begin, range.end - 1, range.size(), 1e3 * cost.Seconds(range, {&slice, 1}, 0));
+        range.begin, range.end - 1, range.size(), 1e3 * cost.Seconds(range, {&slice, 1}, 0),
+        weights / kGb);
   }
   add("\nIts {} chunks begin with {} tokens and end with {}: the longest one takes {:.3f} s of "
       "{:.3f} s, and each of the other {} ranks waits that long for the last one{}.\n",
@@ -213,13 +304,11 @@ std::string Explain(const PlanReport& report) {
           (best.chunk_ends.size() > 1 ? best.chunk_ends[best.chunk_ends.size() - 2] : 0),
       best.longest_chunk_s, best.ttft_s, best.mesh.pp - 1,
       best.loops > 1 ? fmt::format(", divided by {} loops", best.loops) : "");
+  text += VolumeText(report, best);
   if (layouts.size() > 1) add("\nWhat the next ones lose:\n");
   for (size_t i = 1; i < layouts.size(); ++i)
     add("  {} KV {}: {}\n", Name(layouts[i]), KvName(layouts[i].kv_bytes),
         WhatItLoses(best, layouts[i]));
-  if (!report.found.refused.empty()) add("\nRefused:\n");
-  for (const sim::RefusedLayouts& refused : report.found.refused)
-    add("  {} layout{}: {}\n", refused.count, refused.count == 1 ? "" : "s", refused.why);
   return text;
 }
 

@@ -108,6 +108,7 @@ std::string ToText(const sim::SimulationSetup& setup, const std::vector<Row>& ro
                     {"prompts", ""},
                     {"chunks", ""},
                     {"TTFT", "s"},
+                    {"mean TTFT", "s"},
                     {"prefill", "tok/s"},
                     {"bubble", "%"},
                     {"KV", "GB/GPU"},
@@ -119,6 +120,7 @@ std::string ToText(const sim::SimulationSetup& setup, const std::vector<Row>& ro
     table.AddRow(
         {WithThousands(static_cast<double>(row.workload.front().prompt_tokens)),
          fmt::format("{}", row.workload.size()), fmt::format("{}", ChunksOf(row.result).size()),
+         fmt::format("{:.3f}", row.result.requests.front().ttft_s),
          fmt::format("{:.3f}", MeanTtft(row.result)), WithThousands(row.result.prompt_tokens_per_s),
          fmt::format("{:.1f}", 100 * row.result.bubble_share), fmt::format("{:.2f}", kv),
          fmt::format("{:.1f}", use.weight_bytes / 1e9)});
@@ -161,7 +163,7 @@ base::Result<std::vector<sim::Workload>> WorkloadsOf(const SimulateFlags& flags)
 }
 
 CommandResult RunSimulation(const SimulateFlags& flags) {
-  LONGSPAN_RETURN_USAGE_IF_ERROR(base::SetLogLevel(flags.engine.log_level));
+  LONGSPAN_RETURN_USAGE_IF_ERROR(CheckSimulatedFlags(flags.engine));
   if (flags.prompt_lengths.empty() == flags.workload.empty())
     return CommandResult::Usage(base::InvalidArgument("give either --prompt-len or --workload"));
   if (flags.engine.hardware.empty())
@@ -232,6 +234,8 @@ void AddSimulateCommand(CLI::App& app, Command& selected) {
       ->group("Output");
   command->add_flag("--json", flags->json, "print one JSON object")->group("Output");
   command->footer(
+      "TTFT is that of the first request, in the table and as ttft_s; mean_ttft_s is over all of "
+      "them.\nbubble_share is of prefill, as of generate.\n"
       "Needs no more of a model than its config.json. docs/planner.md says what is counted, what "
       "is\nassumed, and how far predictions were from published results.");
   command->callback([&selected, flags] { selected = [flags] { return RunSimulation(*flags); }; });

@@ -35,6 +35,19 @@ TEST(HardwareFileTest, EveryProfileIsWhatItsNameSays) {
   EXPECT_EQ(LoadHardware("h20", {kProfiles})->memory_bytes, 96e9);
 }
 
+// What is taken from the results that the simulator is compared with: two figures, no more.
+TEST(HardwareFileTest, TwoFiguresAtMostAreCalibrated) {
+  for (const char* name : {"h20", "h100", "h200", "b200"}) {
+    const std::string text = TextOf(name);
+    int calibrated = 0;
+    for (size_t at = text.find("calibrated"); at != std::string::npos;
+         at = text.find("calibrated", at + 1))
+      ++calibrated;
+    EXPECT_LE(calibrated, 2) << name;
+    EXPECT_EQ(text.find("published prefills"), std::string::npos) << name;
+  }
+}
+
 TEST(HardwareFileTest, AFileIsTakenByItsPath) {
   EXPECT_EQ(LoadHardware((kProfiles / "h200.json").string(), {})->name, "h200");
 }

@@ -12,14 +12,14 @@
 #include "plan/expert_share.h"
 #include "plan/pipeline_schedule.h"
 #include "plan/tensor_share.h"
+#include "sim/stage_split.h"
+#include "sim/virtual_pipeline.h"
 
 namespace longspan::sim {
 namespace {
 
 constexpr int64_t kLeastChunk = 1024;
 constexpr int64_t kMostChunk = 32768;
-// What layers are split for: the middle of a prompt's work, and a chunk of usual length.
-constexpr int64_t kSplitRows = 4096;
 
 plan::Deployment DeploymentOf(const SearchRequest& request, const spec::Mesh& mesh,
                               int64_t kv_bytes) {
@@ -30,12 +30,11 @@ plan::Deployment DeploymentOf(const SearchRequest& request, const spec::Mesh& me
           .node_link = request.node_link};
 }
 
+// What no arithmetic could do, whatever is let pass.
 base::Status CheckShares(const SearchRequest& request, const spec::Mesh& mesh) {
   LONGSPAN_RETURN_IF_ERROR(spec::CheckMesh(mesh));
   LONGSPAN_RETURN_IF_ERROR(plan::CheckTensorShares(request.model, mesh.tp));
-  LONGSPAN_RETURN_IF_ERROR(plan::CheckExpertShares(request.model, mesh));
-  if (request.weight_block == 0 || request.ignore_blocks) return base::OkStatus();
-  return plan::CheckBlockShares(request.model, mesh, request.weight_block);
+  return plan::CheckExpertShares(request.model, mesh);
 }
 
 // The times of all chunks, and what comes of them.
@@ -46,12 +45,7 @@ class Timeline {
 
   void Fill(Layout& layout) const {
     const size_t chunks = layout_.chunk_ends.size();
-    const auto groups =
-        plan::FullGroups(static_cast<int>(chunks), plan::GroupSize(ranks_, layout_.loops));
-    layout.ttft_s = plan::PipelineMakespan(groups, ranks_, layout_.loops,
-                                           [&](size_t chunk, int rank, int loop) {
-                                             return Seconds(chunk, rank, loop) + OnTheWay(rank);
-                                           });
+    layout.ttft_s = Makespan();
     double all = 0;
     double slowest = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
@@ -82,8 +76,33 @@ class Timeline {
         static_cast<size_t>(loop) * static_cast<size_t>(ranks_) + static_cast<size_t>(rank);
     return cost_.Step(layout_.stages[stage], {&slice, 1}, chunk + 1 == ends.size() ? 1 : 0);
   }
-  double Seconds(size_t chunk, int rank, int loop) const { return Step(chunk, rank, loop).total(); }
-  double OnTheWay(int rank) const { return ranks_ == 1 ? 0 : cost_.BoundaryLatency(rank); }
+
+  // On the stages and links of the simulator, so that a search and a run mean the same.
+  double Makespan() const {
+    const auto& ends = layout_.chunk_ends;
+    const auto rows = [&ends](size_t chunk) {
+      return ends[chunk] - (chunk == 0 ? 0 : ends[chunk - 1]);
+    };
+    VirtualPipeline pipeline(
+        ranks_, layout_.loops,
+        {.compute_s = [this](const plan::StepPlan& plan, int rank,
+                             int loop) { return Step(plan.number.value, rank, loop).total(); },
+         .transfer_s =
+             [this, rows](const plan::StepPlan& plan, int rank) {
+               return cost_.BoundarySeconds(rank, rows(plan.number.value));
+             },
+         .latency_s = [this](int rank) { return cost_.BoundaryLatency(rank); }});
+    const auto groups =
+        plan::FullGroups(static_cast<int>(ends.size()), plan::GroupSize(ranks_, layout_.loops));
+    Time last = 0;
+    for (size_t chunk = 0; chunk < ends.size(); ++chunk) {
+      plan::StepPlan plan;
+      plan.number = {chunk};
+      plan.ends_group = groups[chunk];
+      for (const StageWork& work : pipeline.Add(plan, 0)) last = std::max(last, work.timing.end);
+    }
+    return 1e-9 * static_cast<double>(last);
+  }
 
   static void Add(const plan::StepSeconds& step, plan::StepSeconds& sum) {
     sum.products += step.products;
@@ -131,11 +150,11 @@ base::Result<int64_t> KvTokens(const SearchRequest& request, const plan::MemoryU
       request.hardware.memory_bytes / kGb);
 }
 
-// Meshes of so many GPUs whose stages lie within a node.
-std::vector<spec::Mesh> Meshes(int gpus, int gpus_per_node) {
+// All meshes of so many GPUs.
+std::vector<spec::Mesh> Meshes(int gpus) {
   std::vector<spec::Mesh> meshes;
   for (int pp = 1; pp <= gpus; ++pp) {
-    if (gpus % pp != 0 || gpus / pp > gpus_per_node) continue;
+    if (gpus % pp != 0) continue;
     const int lanes = gpus / pp;
     for (int cp = 1; cp <= lanes; ++cp) {
       if (lanes % cp != 0) continue;
@@ -148,16 +167,33 @@ std::vector<spec::Mesh> Meshes(int gpus, int gpus_per_node) {
 
 }  // namespace
 
+base::Status CheckServable(const SearchRequest& request, const spec::Mesh& mesh) {
+  LONGSPAN_RETURN_IF_ERROR(CheckShares(request, mesh));
+  if (request.weight_block > 0)
+    LONGSPAN_RETURN_IF_ERROR(plan::CheckBlockShares(request.model, mesh, request.weight_block));
+  const int per_node = request.hardware.gpus_per_node;
+  if (mesh.stage_ranks() <= per_node) return base::OkStatus();
+  return base::InvalidArgument(
+      "the {} ranks of a stage do not lie within a node of {} GPUs: use a higher --pp-size",
+      mesh.stage_ranks(), per_node);
+}
+
 base::Result<Layout> BestOf(const SearchRequest& request, const spec::Mesh& mesh, int loops,
                             int64_t kv_bytes) {
-  LONGSPAN_RETURN_IF_ERROR(CheckShares(request, mesh));
+  LONGSPAN_RETURN_IF_ERROR(request.ignore_blocks ? CheckShares(request, mesh)
+                                                 : CheckServable(request, mesh));
   const plan::Deployment deployment = DeploymentOf(request, mesh, kv_bytes);
   const plan::HardwareCost cost(deployment);
   Layout layout{.mesh = mesh, .loops = loops, .kv_bytes = kv_bytes};
   const plan::PipelineShape shape = {mesh.pp, loops};
-  const std::vector<double> layers =
-      plan::LayerSeconds(cost, request.prompt_tokens / 2, kSplitRows);
-  LONGSPAN_ASSIGN_OR_RETURN(layout.stages, plan::SplitLayers(layers, shape));
+  // Beside the least workspace.
+  const double memory = request.hardware.memory_bytes -
+                        plan::MemoryOfRank(deployment, {}, kLeastChunk).workspace_bytes;
+  LONGSPAN_ASSIGN_OR_RETURN(layout.stages,
+                            SplitByTimeAndMemory(cost, shape,
+                                                 {.prompt_tokens = request.prompt_tokens,
+                                                  .memory_bytes = memory,
+                                                  .memory_fraction = request.memory_fraction}));
   const plan::PipelineCost prior = plan::PriorCost(cost, shape, layout.stages);
   // A higher limit is never worse for the time: the highest one that leaves room for the prompt.
   int64_t most = kMostChunk;
@@ -190,21 +226,26 @@ base::Result<Layout> BestOf(const SearchRequest& request, const spec::Mesh& mesh
 base::Result<SearchResult> SearchLayouts(const SearchRequest& request) {
   SearchResult result;
   std::map<std::string, int> refused;
-  for (const spec::Mesh& mesh : Meshes(request.gpus, request.hardware.gpus_per_node)) {
+  for (const spec::Mesh& mesh : Meshes(request.gpus)) {
+    std::optional<Layout> best;
+    std::string why;
     for (const int64_t kv_bytes : request.kv_bytes) {
-      std::optional<Layout> best;
       for (int loops = 1; loops <= request.most_virtual_stages && (loops == 1 || mesh.pp > 1);
            loops *= 2) {
         auto layout = BestOf(request, mesh, loops, kv_bytes);
         if (!layout.ok()) {
-          if (loops == 1) ++refused[layout.status().message()];
+          if (loops == 1) why = layout.status().message();
           break;
         }
         // A loop more is more messages: it has to pay.
         if (!best || layout->ttft_s < 0.995 * best->ttft_s) best = std::move(*layout);
       }
-      if (best) result.layouts.push_back(std::move(*best));
+      if (best) break;
     }
+    if (best)
+      result.layouts.push_back(std::move(*best));
+    else
+      ++refused[why];
   }
   for (const auto& [why, count] : refused) result.refused.push_back({why, count});
   std::stable_sort(result.refused.begin(), result.refused.end(),

@@ -20,11 +20,13 @@ struct SearchRequest {
   bool fp8_weights = false;
   int64_t weight_block = 0;  // rows and columns with one scale; 0: weights are not in blocks
   plan::NodeLink node_link = plan::NodeLink::kInfiniband;
+  // Of an element of the cache, by preference: a mesh gets the first with which the prompt fits.
   std::vector<int64_t> kv_bytes = {2};
   int most_virtual_stages = 4;
   int page_size = 64;
   double memory_fraction = 0.8;
-  // Leaves out the check that ranks get whole blocks of eight-bit weights.
+  // Counts also what no run can do: ranks that get parts of blocks of eight-bit weights, and stages
+  // that reach over nodes.
   bool ignore_blocks = false;
 };
 
@@ -54,13 +56,18 @@ struct RefusedLayouts {
 };
 
 struct SearchResult {
-  std::vector<Layout> layouts;  // by ttft_s, the best first; one for each mesh and cache type
+  std::vector<Layout> layouts;  // by ttft_s, the best first; one for each mesh
   std::vector<RefusedLayouts> refused;
 };
 
-// Tries every mesh of exactly that many GPUs whose stages lie within a node, with up to
-// most_virtual_stages loops and chunks of 1,024 to 32,768 tokens at most. Layers are split by
-// LayerSeconds. NotFound, with the reasons, where no layout is left.
+// Why no run could use this mesh, whatever ignore_blocks says: weights that its ranks cannot divide
+// or whose blocks they would cut (the sentence names the weight), or stages wider than a node.
+base::Status CheckServable(const SearchRequest& request, const spec::Mesh& mesh);
+
+// Tries every mesh of exactly that many GPUs, with up to most_virtual_stages loops and chunks of
+// 1,024 to 32,768 tokens at most. Meshes that are not servable are among the refused ones, unless
+// ignore_blocks lets them pass. Layers are split by SplitByTimeAndMemory. NotFound, with the
+// reasons, where no layout is left.
 base::Result<SearchResult> SearchLayouts(const SearchRequest& request);
 
 // The same for one mesh and number of loops. Errors are reasons against it.

@@ -37,6 +37,40 @@ std::vector<runtime::RankReady> Ranks(const SimulationSetup& setup) {
   return ranks;
 }
 
+bool HasPrefill(const engine::StepRecord& step) {
+  return std::any_of(step.slices.begin(), step.slices.end(),
+                     [](const engine::ComputedSlice& slice) { return slice.prefill; });
+}
+
+// Over the stretches of steps that follow each other and have a part of a prompt.
+double PrefillBubbleShare(const std::vector<engine::StepRecord>& steps, int ranks) {
+  int64_t kernels = 0;
+  int64_t duration = 0;
+  int64_t first = INT64_MAX;
+  int64_t last = 0;
+  const auto end_stretch = [&] {
+    duration += std::max<int64_t>(0, last - first);
+    first = INT64_MAX;
+    last = 0;
+  };
+  for (const engine::StepRecord& step : steps) {
+    if (!HasPrefill(step)) {
+      end_stretch();
+      continue;
+    }
+    for (const plan::StageTiming& timing : step.stages) {
+      kernels += timing.kernels;
+      for (const plan::StageSpan& span : timing.spans)
+        if (span.kind == plan::SpanKind::kKernels) first = std::min(first, span.start);
+      last = std::max(last, timing.end);
+    }
+  }
+  end_stretch();
+  if (duration == 0) return 0;
+  return 1 - static_cast<double>(kernels) /
+                 (static_cast<double>(ranks) * static_cast<double>(duration));
+}
+
 // One request of the workload, as the engine's sink.
 class Recipient : public engine::OutputSink {
  public:
@@ -137,21 +171,7 @@ class Run {
     result_.makespan_s = end - workload_.front().at_s;
     if (result_.makespan_s > 0)
       result_.prompt_tokens_per_s = static_cast<double>(tokens) / result_.makespan_s;
-    int64_t kernels = 0;
-    int64_t first = INT64_MAX;
-    int64_t last = 0;
-    for (const engine::StepRecord& step : result_.steps) {
-      for (const plan::StageTiming& timing : step.stages) {
-        kernels += timing.kernels;
-        for (const plan::StageSpan& span : timing.spans)
-          if (span.kind == plan::SpanKind::kKernels) first = std::min(first, span.start);
-        last = std::max(last, timing.end);
-      }
-    }
-    const double all =
-        static_cast<double>(setup_.deployment.mesh.ranks()) * static_cast<double>(last - first);
-    if (!result_.steps.empty() && all > 0)
-      result_.bubble_share = 1 - static_cast<double>(kernels) / all;
+    result_.bubble_share = PrefillBubbleShare(result_.steps, setup_.deployment.mesh.ranks());
   }
 
   const SimulationSetup& setup_;

@@ -42,7 +42,8 @@ struct SimulationResult {
   std::vector<RequestOutcome> requests;  // in the order of the workload
   double makespan_s = 0;                 // from the first arrival to the last finish
   double prompt_tokens_per_s = 0;        // of all requests, over the makespan
-  // 1 - time in kernels / (ranks x time from the first rank's start to the last one's end)
+  // Of prefill: 1 - time in kernels / (ranks x time from the first rank's start to the last one's
+  // end), over stretches of steps that have a part of a prompt. As `longspan generate` counts it.
   double bubble_share = 0;
   int64_t most_pages = 0;  // in use at once
   int64_t pages = 0;

@@ -51,6 +51,14 @@ TEST(SimulationTest, OnePromptTakesTheSumAndTheLongestChunkPerFurtherStage) {
   EXPECT_LE(result->most_pages, 5 * 64 + 1);
 }
 
+TEST(SimulationTest, DecodingIsNoPartOfTheBubble) {
+  SimulationSetup setup = OnStages(4);
+  setup.times = PlainTimes();
+  const auto result = Simulate(setup, {{.prompt_tokens = 5 * 4096, .output_tokens = 200}});
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  EXPECT_NEAR(result->bubble_share, 1 - 5.0 / 8, 1e-3);
+}
+
 TEST(SimulationTest, TheNextPromptFillsTheDrain) {
   SimulationSetup setup = OnStages(4);
   setup.times = PlainTimes();

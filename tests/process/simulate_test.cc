@@ -85,8 +85,9 @@ TEST(SimulateTest, WhatCutsBlocksIsRefusedWithTheWeight) {
   EXPECT_EQ(RunProgram(With(arguments, {"--ignore-block-divisibility"})).exit_code, 0);
   const Outcome served = RunProgram({"serve", "--model-path", folder.path().string(),
                                      "--load-format", "dummy", "--tp-size", "8"});
-  EXPECT_NE(served.exit_code, 0);
-  EXPECT_THAT(served.errors, HasSubstr("mlp.experts.*.gate_proj.weight"));
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.errors, StartsWith("longspan: --tp-size 8 leaves 192 of the 1536 rows of "
+                                        "mlp.experts.*.gate_proj.weight"));
 }
 
 TEST(SimulateTest, WrongUsageIsOneSentence) {
@@ -103,6 +104,9 @@ TEST(SimulateTest, WrongUsageIsOneSentence) {
        1,
        "take one of b200, h100, h20, h200"},
       {With(Simulate(model), {"--prompt-len", "9", "--pp-size", "64"}), 2, "--nnodes 4"},
+      {With(Simulate(model), {"--prompt-len", "9", "--context-length", "500000"}), 2,
+       "above the model's 262144"},
+      {With(Simulate(model), {"--prompt-len", "9", "--trace-out", "trace.json"}), 2, "--svg"},
       {{"plan", "--model-path", model, "--hardware", "h20", "--gpus", "1"}, 1, "do not fit"},
   };
   for (const auto& c : cases) {
@@ -145,6 +149,21 @@ TEST(PlanTest, GivesTheBestLayoutFirstWithItsCommand) {
   EXPECT_THAT(ReadFile(svg), HasSubstr("Time to first token, by length"));
 }
 
+TEST(PlanTest, SaysWhichWeightRefusesWiderTensorParallelism) {
+  const TemporaryFolder folder;
+  const std::string model = WriteEightBitLatentModel(folder);
+  const Outcome planned =
+      RunProgram({"plan", "--model-path", model, "--hardware", "h20", "--gpus", "32"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.errors;
+  const std::string reason =
+      "--tp-size 32 leaves 64 of the 2048 rows of mlp.experts.*.gate_proj.weight";
+  EXPECT_THAT(planned.output, HasSubstr(reason));
+  const Outcome served =
+      RunProgram({"serve", "--model-path", model, "--load-format", "dummy", "--tp-size", "32"});
+  EXPECT_EQ(served.exit_code, 1);
+  EXPECT_THAT(served.errors, HasSubstr(reason));
+}
+
 // Thirty-two ranks that wait, on the cores that there are.
 TEST(EmulatedTest, RunsTheWholeRuntimeInModelledTime) {
   const TemporaryFolder folder;
@@ -179,6 +198,42 @@ TEST(EmulatedTest, RunsTheWholeRuntimeInModelledTime) {
   // Waits take no less than the modelled time; how much more, a busy machine decides.
   EXPECT_GE(output["ttft_s"].get<double>(), 0.98 * simulated["rows"][0]["ttft_s"].get<double>());
   EXPECT_EQ(out["pipeline"]["chunks"][0]["stage_ms"].size(), 32u);
+}
+
+// Ranks on every axis, in loops, at a tenth of the time: what they wait for is the simulated time
+// by the scale. From above it is held to half of the time without the scale.
+TEST(EmulatedTest, TimeScaleHoldsForContextAndExpertRanksAndLoops) {
+  const TemporaryFolder folder;
+  const std::string model = WriteEightBitModel(folder);
+  const std::vector<std::string> layout = {"--pp-size",
+                                           "2",
+                                           "--cp-size",
+                                           "2",
+                                           "--tp-size",
+                                           "2",
+                                           "--ep-size",
+                                           "4",
+                                           "--virtual-stages",
+                                           "2",
+                                           "--cp-strategy",
+                                           "zigzag",
+                                           "--chunk-policy",
+                                           "fixed",
+                                           "--chunked-prefill-size",
+                                           "4096"};
+  std::vector<int32_t> ids(32768);
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(i);
+  const json simulated = RunJson(With(With(Simulate(model), layout), {"--prompt-len", "32768"}));
+  const double seconds = simulated["rows"][0]["ttft_s"];
+  ASSERT_GT(seconds, 2);
+  const json out = RunJson(
+      With(With({"generate", "--model-path", model, "--backend", "emulated", "--hardware", "h20"},
+                layout),
+           {"--time-scale", "0.1", "--ids-file", folder.Write("ids.json", json(ids).dump()),
+            "--max-tokens", "1", "--ignore-eos"}));
+  const double measured = out["outputs"][0]["ttft_s"];
+  EXPECT_GE(measured, 0.95 * 0.1 * seconds);
+  EXPECT_LE(measured, 0.5 * seconds);
 }
 
 }  // namespace

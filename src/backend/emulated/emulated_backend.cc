@@ -33,9 +33,11 @@ class EmulatedQueue : public tensor::Queue {
     const auto* positions = tables.positions.data<int32_t>();
     slices_.clear();
     for (int64_t slice = 0; slice < tables.slices; ++slice) {
-      const int64_t first = positions[begin[slice] - begin[0]];
       const int64_t rows = int64_t{begin[slice + 1]} - begin[slice];
-      slices_.push_back({first, first + rows * times_.rows_divided});
+      if (rows == 0) continue;
+      const int64_t row = begin[slice] - begin[0];
+      slices_.push_back(
+          SliceOfAllRanks(positions[row], positions[row + rows - 1], rows, times_.rows_divided));
     }
     AddSeconds(times_.layer_s(layer, slices_));
   }
@@ -202,6 +204,12 @@ class Emulated : public ops::Backend {
 };
 
 }  // namespace
+
+plan::RowRange SliceOfAllRanks(int64_t first, int64_t last, int64_t rows, int ranks) {
+  const int64_t all = rows * ranks;
+  const int64_t begin = std::max<int64_t>(0, (first + last + 1 - all) / 2);
+  return {begin, begin + all};
+}
 
 std::unique_ptr<ops::Backend> CreateEmulatedBackend(EmulatedTimes times, int32_t token) {
   return std::make_unique<Emulated>(std::move(times), token);

@@ -21,6 +21,12 @@ struct EmulatedTimes {
   int rows_divided = 1;
 };
 
+// The slice of which a rank has `rows` >= 1 rows, at positions from `first` to `last`, where as
+// many are with each of `ranks`: as long, and about as deep in the middle. Both splits
+// (plan/token_split.h) deal rows evenly about the middle of a slice, so that it is the same slice
+// for all ranks but for less than `ranks` positions.
+plan::RowRange SliceOfAllRanks(int64_t first, int64_t last, int64_t rows, int ranks);
+
 // Every op is there and, but for attention (grouped and latent) and the head, none costs time or
 // writes anything: activations stay what the memory holds. Sampling draws `token` for every row,
 // with a log-probability of 0. Weights have no bytes.
