@@ -75,7 +75,7 @@ TEST(PlannedChunksTest, APromptTakesAsLongAsItsBestPlan) {
     // What the machine's figures say before: three times off, and in other proportions.
     setup.scheduler.prior =
         CostOf(stages, {.per_step = 3e-3, .per_token = 1.5e-5, .per_pair = 2e-10});
-    EXPECT_LE(FirstToken(setup, kPrompt), 1.02 * best) << stages;
+    EXPECT_LE(FirstToken(setup, kPrompt), 1.03 * best) << stages;
     setup.scheduler.chunk_policy.kind = ChunkPolicy::Kind::kFixed;
     EXPECT_GT(FirstToken(setup, kPrompt), 1.05 * best) << stages;
     setup.scheduler.chunk_policy.kind = ChunkPolicy::Kind::kQuadratic;
@@ -97,7 +97,7 @@ TEST(PlannedChunksTest, ManyPromptsGetLongerChunksThanOneAndAreDoneSooner) {
   double best_fixed = 1e9;
   for (const int64_t tokens : {512, 1024, 2048, 4096, 8192, 16384})
     best_fixed = std::min(best_fixed, run(ChunkPolicy::Kind::kFixed, tokens).first);
-  EXPECT_LE(planned, 1.03 * best_fixed);
+  EXPECT_LE(planned, 1.06 * best_fixed);
   const size_t alone =
       plan::PlanChunks(CostOf(8, kCost), {.end = 32768, .max_tokens = 16384}).ends.size();
   EXPECT_LT(planned_plans, kPrompts * alone);
