@@ -24,7 +24,7 @@ Sequence Prompt(size_t tokens) {
 // The machine is three times slower than its figures, which the first chunk tells. From the second
 // one on no chunk takes longer than it may.
 TEST(ChunkCutterTest, OneMeasurementCorrectsAPriorThatIsThreeTimesOff) {
-  constexpr double kMost = 0.03;
+  constexpr double kMost = 0.008;
   plan::PipelineFit fit(Stages(4, plan::Scaled(kCost, 1.0 / 3)));
   ChunkCutter cutter({.kind = ChunkPolicy::Kind::kPlanned}, 1 << 15, 64);
   Sequence sequence = Prompt(1 << 16);
