@@ -5,7 +5,7 @@
 namespace longspan::apps {
 namespace {
 
-EngineSetup Setup(const EngineFlags& flags) {
+EngineSetup SetupOf(const EngineFlags& flags) {
   auto setup = ResolveSetup(flags);
   EXPECT_TRUE(setup.ok()) << setup.status().message();
   return setup.ok() ? std::move(setup).value() : EngineSetup{};
@@ -21,21 +21,21 @@ EngineFlags Flags(int stages, const char* policy) {
 }
 
 TEST(ChunkLimitTest, PlansOfSeveralStagesMayChooseLongerChunks) {
-  EXPECT_EQ(Setup(Flags(2, "planned")).chunk_tokens, 4096);
-  EXPECT_EQ(Setup(Flags(1, "planned")).chunk_tokens, 512);
-  EXPECT_EQ(Setup(Flags(2, "fixed")).chunk_tokens, 512);
-  EXPECT_EQ(Setup(Flags(2, "quadratic")).chunk_tokens, 512);
+  EXPECT_EQ(SetupOf(Flags(2, "planned")).chunk_tokens, 4096);
+  EXPECT_EQ(SetupOf(Flags(1, "planned")).chunk_tokens, 512);
+  EXPECT_EQ(SetupOf(Flags(2, "fixed")).chunk_tokens, 512);
+  EXPECT_EQ(SetupOf(Flags(2, "quadratic")).chunk_tokens, 512);
   EngineFlags flags = Flags(2, "planned");
   flags.dynamic_chunking = true;
-  EXPECT_EQ(Setup(flags).chunk_tokens, 512);
+  EXPECT_EQ(SetupOf(flags).chunk_tokens, 512);
   flags = Flags(2, "planned");
   flags.chunked_prefill_size = 100;
-  EXPECT_EQ(Setup(flags).chunk_tokens, 100);
+  EXPECT_EQ(SetupOf(flags).chunk_tokens, 100);
 }
 
 TEST(ChunkLimitTest, WideModelsGetShorterOnes) {
   const EngineFlags flags = Flags(2, "planned");
-  EngineSetup setup = Setup(flags);
+  EngineSetup setup = SetupOf(flags);
   const int64_t narrow = DefaultChunkTokens(flags, setup);
   setup.model.hidden_size = 16384;
   const int64_t wide = DefaultChunkTokens(flags, setup);

@@ -13,6 +13,7 @@
 #include "backend/cpu/peak_probe.h"
 #include "backend/cuda/copy_rate.h"
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/cuda_device.h"
 #include "backend/cuda/peer_group.h"
 #include "backend/cuda/peer_memory.h"
 #include "backend/emulated/emulated_backend.h"
