@@ -11,6 +11,7 @@ namespace {
 TEST(ClusterSetupTest, SimulatedStagesAreThoseOfRealRanks) {
   EngineFlags flags;
   flags.mesh.pp = 2;
+  flags.model_path = std::string(LONGSPAN_SOURCE_DIR) + "/models/tiny-qwen3-moe";
   flags.hardware = std::string(LONGSPAN_SOURCE_DIR) + "/hardware/h200.json";
   const auto real = ResolveSetup(flags);
   ASSERT_TRUE(real.ok()) << real.status().message();
@@ -24,6 +25,7 @@ TEST(ClusterSetupTest, SimulatedStagesAreThoseOfRealRanks) {
 
 TEST(ClusterSetupTest, AContextAboveTheModelsIsRefused) {
   EngineFlags flags;
+  flags.model_path = std::string(LONGSPAN_SOURCE_DIR) + "/models/tiny-qwen3-moe";
   flags.hardware = std::string(LONGSPAN_SOURCE_DIR) + "/hardware/h200.json";
   const auto cluster = LoadClusterModel(flags.model_path, {.hardware = flags.hardware});
   ASSERT_TRUE(cluster.ok()) << cluster.status().message();
