@@ -206,7 +206,8 @@ base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
   double scored_bytes = 0;
   if (scoring.rows > 0)
     scored_bytes = CacheBytes(bench, shape, indexer.head_dim) +
-                   static_cast<double>(queries.bytes() / shape.rows * scoring.rows);
+                   static_cast<double>(queries.bytes()) * static_cast<double>(scoring.rows) /
+                       static_cast<double>(shape.rows);
   return bench.Time(bench.ops().index_select, variants,
                     {.op = "index_select",
                      .shape = fmt::format("{} of {}, {} heads of {}", indexer.top_k,

@@ -92,10 +92,10 @@ class OpBench {
   }
   // Times the op over its variants in turn and completes the figure; then releases the memory.
   template <typename Args>
-  base::Result<OpFigure> Time(Op<Args> op, const std::vector<Args>& variants, OpFigure figure) {
-    return TimeCalls(std::move(figure), [&](int64_t i) {
-      Run(op, variants[static_cast<size_t>(i) % variants.size()]);
-    });
+  base::Result<OpFigure> Time(Op<Args> op, const std::vector<Args>& variants,
+                              const OpFigure& figure) {
+    return TimeCalls(
+        figure, [&](int64_t i) { Run(op, variants[static_cast<size_t>(i) % variants.size()]); });
   }
 
  private:
