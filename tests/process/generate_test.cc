@@ -226,7 +226,7 @@ TEST(GenerateTest, EveryChunkPolicyGivesTheSameAnswer) {
       {"--chunk-policy", "planned"},
       {"--chunk-policy", "planned", "--virtual-stages", "2"},
       {"--chunk-policy", "quadratic", "--dynamic-chunking-smooth-factor", "1"},
-      {"--enable-dynamic-chunking"}};
+      {"--chunk-policy", "planned", "--enable-dynamic-chunking"}};  // quadratic
   for (const std::vector<std::string>& policy : policies) {
     std::vector<std::string> flags = {
         "--ids-file",  file, "--max-tokens",           "32", "--pp-size", "2", "--dtype", "f32",
@@ -269,8 +269,8 @@ TEST(GenerateTest, WhatWasLearntIsTaken) {
   const std::string file = folder.Write("ids.json", GoldenCase("needle1000")["ids"].dump());
   const auto chunks = [&](const char* size) {
     return GenerateJson({"--ids-file", file, "--max-tokens", "1", "--pp-size", "2", "--page-size",
-                         "16", "--chunked-prefill-size", size, "--cost-cache",
-                         costs})["pipeline"]["chunks"];
+                         "16", "--chunk-policy", "planned", "--chunked-prefill-size", size,
+                         "--cost-cache", costs})["pipeline"]["chunks"];
   };
   // Short chunks, so that there is something to learn from.
   chunks("32");
