@@ -145,7 +145,7 @@ void PrintTable(const std::vector<ChunksRow>& rows) {
   fmt::print("{}", table.ToText());
 }
 
-CommandResult BenchChunks(ChunksFlags flags) {
+CommandResult BenchChunks(const ChunksFlags& flags) {
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
   const auto setup = ResolveSetup(flags.engine);
   if (!setup.ok()) return setup.status();

@@ -38,8 +38,8 @@ AttentionCost::AttentionCost(const spec::ModelSpec& share, const spec::HardwareS
   const double absorbed_products = 2.0 * latent.latent_rank + latent.rope_dim;
   if (share.indexer) {
     const spec::IndexerSpec& indexer = *share.indexer;
-    const auto padded =
-        static_cast<double>((latent.heads + kSparseHeads - 1) / kSparseHeads * kSparseHeads);
+    const int64_t tiles = (latent.heads + kSparseHeads - 1) / kSparseHeads;
+    const auto padded = static_cast<double>(tiles * kSparseHeads);
     expanded_.top_k = indexer.top_k;
     expanded_.per_selected_pair = 2 / (hardware.bf16_flops * kernels.sparse_attention) /
                                   rows_divided * padded * absorbed_products;

@@ -39,6 +39,8 @@ TEST(EmulatedSlowTest, PlannedChunksAndLoopsBeatThePublishedTimeByASeventh) {
                                         "4",
                                         "--ids-file",
                                         prompt,
+                                        "--chunk-policy",
+                                        "planned",
                                         "--virtual-stages",
                                         "4",
                                         "--max-tokens",
