@@ -254,12 +254,20 @@ TEST(GenerateTest, WhatWasLearntIsKeptUnlessTheLayoutIsAnother) {
     GenerateJson({"--ids-file", file, "--max-tokens", "1", "--pp-size", stages,
                   "--chunked-prefill-size", "32", "--cost-cache", costs});
   };
-  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(costs), {}); };
+  const auto files = [&]() -> int64_t {
+    if (!std::filesystem::exists(costs)) return 0;
+    return std::distance(std::filesystem::directory_iterator(costs), {});
+  };
+  // What a busy machine teaches is not kept: then again.
+  const auto run_until_kept = [&](const char* stages, int64_t kept) {
+    for (int attempt = 0; attempt < 10 && files() < kept; ++attempt) run(stages);
+    EXPECT_EQ(files(), kept);
+  };
   run("1");
+  run_until_kept("1", 1);
   run("1");
   EXPECT_EQ(files(), 1);
-  run("2");
-  EXPECT_EQ(files(), 2);
+  run_until_kept("2", 2);
 }
 
 // Costs that no machine has show in the first chunk of a run that takes them from the file.
@@ -272,8 +280,13 @@ TEST(GenerateTest, WhatWasLearntIsTaken) {
                          "16", "--chunk-policy", "planned", "--chunked-prefill-size", size,
                          "--cost-cache", costs})["pipeline"]["chunks"];
   };
-  // Short chunks, so that there is something to learn from.
-  chunks("32");
+  // Short chunks, so that there is something to learn from; what a busy machine teaches is not
+  // kept.
+  for (int attempt = 0; attempt < 10; ++attempt) {
+    chunks("32");
+    if (std::filesystem::exists(costs) && !std::filesystem::is_empty(costs)) break;
+  }
+  ASSERT_TRUE(std::filesystem::exists(costs) && !std::filesystem::is_empty(costs));
   const std::filesystem::path kept = *std::filesystem::directory_iterator(costs);
   const auto with_costs = [&](double per_step, double per_token) {
     std::ifstream in(kept);
