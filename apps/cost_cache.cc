@@ -87,7 +87,8 @@ std::string FileName(std::string name) {
 
 }  // namespace
 
-CostCache::CostCache(fs::path folder, std::string name, CostCacheKey key) : key_(std::move(key)) {
+CostCache::CostCache(const fs::path& folder, std::string name, CostCacheKey key)
+    : key_(std::move(key)) {
   if (!folder.empty()) file_ = folder / FileName(std::move(name));
 }
 
@@ -157,7 +158,7 @@ std::string ProcessorNameIn(std::istream& text) {
   for (std::string line; std::getline(text, line);) {
     const size_t colon = line.find(": ");
     if (colon == std::string::npos) continue;
-    const std::string value = line.substr(colon + 2);
+    std::string value = line.substr(colon + 2);
     if (line.starts_with("model name")) return value;
     const bool is_number = line.starts_with("CPU implementer") || line.starts_with("CPU part");
     if (is_number && std::find(numbers.begin(), numbers.end(), value) == numbers.end())

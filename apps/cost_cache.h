@@ -21,7 +21,7 @@ using CostCacheKey = std::vector<std::pair<std::string, std::string>>;
 class CostCache {
  public:
   // An empty folder: neither reads nor writes.
-  CostCache(std::filesystem::path folder, std::string name, CostCacheKey key);
+  CostCache(const std::filesystem::path& folder, std::string name, CostCacheKey key);
 
   // Nothing where there is no file, where it is broken, of another version or for another key (the
   // log says which), has other stages, or one that costs nothing. `top_k` of the model's attention.

@@ -1,8 +1,8 @@
 #include "apps/emulation.h"
 
 #include <charconv>
+#include <cstdlib>
 #include <fstream>
-#include <stdlib.h>
 #include <system_error>
 #include <utility>
 
