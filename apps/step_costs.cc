@@ -29,7 +29,7 @@ plan::ComputeRates AssumedRates(const EngineSetup& setup) {
 
 // What this host computes with. Ranks that share a GPU are slower.
 std::string HardwareText(const EngineFlags& flags, const EngineSetup& setup) {
-  const std::string host = fmt::format("{} x {} threads", ProcessorName(), setup.threads);
+  std::string host = fmt::format("{} x {} threads", ProcessorName(), setup.threads);
   if (!setup.on_gpu) return host;
   std::set<std::string> gpus;
   for (int gpu = 0; gpu < VisibleGpus(); ++gpu) gpus.insert(GpuName(gpu));
