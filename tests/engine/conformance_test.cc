@@ -63,6 +63,7 @@ Outcome RunReal(const Pipeline& pipeline, const sim::Workload& workload, double 
                                   .layers = pipeline.layers(),
                                   .cost = pipeline.Layer(chunk_s),
                                   .scheduler = Scheduler(),
+                                  .token = 0,  // as simulated stages
                                   .plans = &outcome.plans});
   std::vector<FinishSink> sinks(workload.size());
   for (size_t i = 0; i < workload.size(); ++i) {

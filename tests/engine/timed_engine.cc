@@ -78,7 +78,8 @@ std::unique_ptr<engine::Engine> StartTimed(const TimedLayout& layout) {
                        .max_slices = 2 * layout.scheduler.max_running,
                        .max_context = layout.max_context});
   // Every rank's thread keeps it until it ends.
-  const std::shared_ptr<const ops::Backend> backend = support::CreateTimedBackend(layout.cost);
+  const std::shared_ptr<const ops::Backend> backend =
+      support::CreateTimedBackend(layout.cost, layout.token);
   auto ranks = apps::StartRankThreads(
       {.mesh = {.pp = layout.stages}, .loops = layout.virtual_stages},
       [backend](std::string_view) -> base::Result<const ops::Backend*> { return backend.get(); });

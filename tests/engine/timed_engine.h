@@ -18,6 +18,7 @@ struct TimedLayout {
   engine::SchedulerOptions scheduler;
   int64_t max_context = 1 << 20;
   int64_t max_total_tokens = 1 << 21;
+  int32_t token = 7;  // that every row samples
   // Where the text of every plan goes that the ranks get; outlives the engine.
   std::string* plans = nullptr;
 };
