@@ -73,6 +73,16 @@ base::Status CheckBlocks(const std::filesystem::path& model_dir, const spec::Mod
   return blocks ? plan::CheckBlockShares(model, mesh, blocks->rows) : base::OkStatus();
 }
 
+base::Result<int64_t> ChooseContextLength(const EngineFlags& flags, const spec::ModelSpec& model) {
+  if (flags.context_length <= 0) return int64_t{model.context_length};
+  if (flags.context_length > model.context_length)
+    return base::InvalidArgument(
+        "--context-length {} is above the model's {}: raise max_position_embeddings in its "
+        "config.json if it can really do that",
+        flags.context_length, model.context_length);
+  return int64_t{flags.context_length};
+}
+
 base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
                                                          const spec::ModelSpec& model) {
   const plan::PipelineShape shape = {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
@@ -97,13 +107,7 @@ base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
       .node_link = cluster.node_link};
   setup.loops = flags.virtual_stages;
   const plan::PipelineShape shape = {flags.mesh.pp, flags.virtual_stages};
-  setup.context_length =
-      flags.context_length > 0 ? flags.context_length : cluster.model.context_length;
-  if (setup.context_length > cluster.model.context_length)
-    return base::InvalidArgument(
-        "--context-length {} is above the model's {}: raise max_position_embeddings in its "
-        "config.json if it can really do that",
-        setup.context_length, cluster.model.context_length);
+  LONGSPAN_ASSIGN_OR_RETURN(setup.context_length, ChooseContextLength(flags, cluster.model));
   const plan::HardwareCost cost(setup.deployment);
   LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, cluster.model));
   setup.scheduler.chunk_tokens =

@@ -39,6 +39,9 @@ base::Result<spec::HardwareSpec> FindHardware(const std::string& given);
 base::Status CheckBlocks(const std::filesystem::path& model_dir, const spec::ModelSpec& model,
                          const spec::Mesh& mesh);
 
+// The longest sequence: the flag's, or the model's, which bounds it.
+base::Result<int64_t> ChooseContextLength(const EngineFlags& flags, const spec::ModelSpec& model);
+
 // The layers of each virtual stage: as given, else by the multiply-adds of a chunk in the middle of
 // a long prompt. Real, emulated and simulated ranks have the same ones for the same flags.
 base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,

@@ -292,13 +292,7 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   setup.shape = ShapeOf(flags);
   LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, setup.model));
   setup.threads = ChooseThreads(flags);
-  setup.context_length =
-      flags.context_length > 0 ? flags.context_length : setup.model.context_length;
-  if (setup.context_length > setup.model.context_length)
-    return base::InvalidArgument(
-        "--context-length {} is above the model's {}: raise max_position_embeddings in "
-        "its config.json if it can really do that",
-        setup.context_length, setup.model.context_length);
+  LONGSPAN_ASSIGN_OR_RETURN(setup.context_length, ChooseContextLength(flags, setup.model));
   setup.on_gpu = !backend->is_on_host();
   setup.chunk_tokens = flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size
                                                       : DefaultChunkTokens(flags, setup);
