@@ -20,7 +20,10 @@ class StepTimer {
     int64_t awaited = 0;   // since when it has waited for this one
   };
 
-  explicit StepTimer(plan::StageTiming& timing, const Before& before) : timing_(timing) {
+  // Both outlive the timer.
+  StepTimer(plan::StageTiming& timing, const Before& before,
+            const base::Clock& clock = base::SteadyClock())
+      : timing_(timing), clock_(clock) {
     const int64_t now = Now();
     if (timing_.start == 0) timing_.start = now;
     if (before.last_end != 0) {
@@ -71,7 +74,7 @@ class StepTimer {
   // What is shorter is not worth a span of its own.
   static constexpr int64_t kShortestSpan = 1000;
 
-  static int64_t Now() { return base::SteadyClock().Now().count(); }
+  int64_t Now() const { return clock_.Now().count(); }
 
   // The result of `function`, after which `done` is called.
   template <typename Function, typename Done>
@@ -116,6 +119,7 @@ class StepTimer {
   }
 
   plan::StageTiming& timing_;
+  const base::Clock& clock_;
   int64_t covered_ = 0;  // up to here the spans tell what was done
 };
 

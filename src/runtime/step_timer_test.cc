@@ -14,71 +14,79 @@ using ::testing::ElementsAre;
 constexpr int64_t kUs = 1000;
 constexpr int64_t kMs = 1000 * kUs;
 
+// Time that passes only where a test says so: a busy machine cannot stretch what is measured.
+class ManualClock : public base::Clock {
+ public:
+  Duration Now() const override { return now_; }
+  void Pass(int64_t nanoseconds) { now_ += Duration(nanoseconds); }
+
+ private:
+  Duration now_{int64_t{100} * kMs};
+};
+
 int64_t Now() { return base::SteadyClock().Now().count(); }
 void Sleep() { std::this_thread::sleep_for(std::chrono::milliseconds(2)); }
 
-// Of the spans that are there by intention, each change once; a busy machine makes short ones of
-// host work between them.
-std::vector<SpanKind> Kinds(const plan::StageTiming& timing) {
-  std::vector<SpanKind> kinds;
-  for (const plan::StageSpan& span : timing.spans)
-    if (span.end - span.start >= kMs && (kinds.empty() || kinds.back() != span.kind))
-      kinds.push_back(span.kind);
-  return kinds;
+MATCHER_P3(IsSpan, kind, start, end, "") {
+  return arg.kind == kind && arg.start == start && arg.end == end;
 }
 
 TEST(StepTimerTest, SpansTellEverythingFromTheLastStepToTheEndOfThisOne) {
+  ManualClock clock;
+  const int64_t begin = clock.Now().count();
   plan::StageTiming timing;
-  const int64_t last_end = Now() - 9 * kMs;
-  StepTimer timer(timing, {.last_end = last_end, .awaited = last_end + 3 * kMs});
-  timer.Wait([] { Sleep(); });
-  EXPECT_EQ(timer.Kernels([] { return Sleep(), 7; }), 7);
-  timer.Kernels([] { Sleep(); });
-  Sleep();
-  (void)timer.Send(100, [] { return Sleep(), comm::Transfer(); });
+  StepTimer timer(timing, {.last_end = begin - 9 * kMs, .awaited = begin - 6 * kMs}, clock);
+  timer.Wait([&] { clock.Pass(kMs); });
+  EXPECT_EQ(timer.Kernels([&] { return clock.Pass(2 * kMs), 7; }), 7);
+  timer.Kernels([&] { clock.Pass(3 * kMs); });
+  clock.Pass(4 * kMs);
+  (void)timer.Send(100, [&] { return clock.Pass(5 * kMs), comm::Transfer(); });
   timer.Stop();
-  EXPECT_THAT(Kinds(timing), ElementsAre(SpanKind::kHost, SpanKind::kIdle, SpanKind::kWait,
-                                         SpanKind::kKernels, SpanKind::kHost, SpanKind::kTransfer));
-  EXPECT_EQ(timing.spans.front().start, last_end);
-  for (size_t i = 1; i < timing.spans.size(); ++i) {
-    EXPECT_GE(timing.spans[i].start, timing.spans[i - 1].end) << i;
-    EXPECT_LT(timing.spans[i].start, timing.spans[i - 1].end + kMs) << i;
-  }
-  EXPECT_LE(timing.spans.back().end, timing.end);
-  EXPECT_GE(timing.kernels, 4 * kMs);
-  EXPECT_LT(timing.cpu, 2 * kMs);
-  EXPECT_GE(timing.transfer, 2 * kMs);
+  EXPECT_THAT(timing.spans,
+              ElementsAre(IsSpan(SpanKind::kHost, begin - 9 * kMs, begin - 6 * kMs),
+                          IsSpan(SpanKind::kIdle, begin - 6 * kMs, begin),
+                          IsSpan(SpanKind::kWait, begin, begin + kMs),
+                          IsSpan(SpanKind::kKernels, begin + kMs, begin + 6 * kMs),
+                          IsSpan(SpanKind::kHost, begin + 6 * kMs, begin + 10 * kMs),
+                          IsSpan(SpanKind::kTransfer, begin + 10 * kMs, begin + 15 * kMs)));
+  EXPECT_EQ(timing.start, begin);
+  EXPECT_EQ(timing.end, begin + 15 * kMs);
+  EXPECT_EQ(timing.wait, kMs);
+  EXPECT_EQ(timing.kernels, 5 * kMs);
+  EXPECT_EQ(timing.transfer, 5 * kMs);
   ASSERT_EQ(timing.sends.size(), 1u);
   EXPECT_EQ(timing.sends[0].bytes, 100);
-  EXPECT_GE(timing.sends[0].posted, timing.start);
+  EXPECT_EQ(timing.sends[0].posted, begin + 10 * kMs);
+}
+
+TEST(StepTimerTest, ASleepingKernelTakesTimeAndNoProcessor) {
+  plan::StageTiming timing;
+  StepTimer timer(timing, {});
+  timer.Kernels([] { Sleep(); });
+  timer.Stop();
+  EXPECT_GE(timing.kernels, 2 * kMs);
+  EXPECT_LE(timing.cpu, timing.kernels - kMs);
 }
 
 TEST(StepTimerTest, AThreadsFirstStepHasNothingBeforeIt) {
+  ManualClock clock;
+  const int64_t begin = clock.Now().count();
   plan::StageTiming timing;
-  StepTimer timer(timing, {.last_end = 0, .awaited = Now() - kMs});
-  timer.Kernels([] { Sleep(); });
+  StepTimer timer(timing, {.last_end = 0, .awaited = begin - kMs}, clock);
+  timer.Kernels([&] { clock.Pass(kMs); });
   timer.Stop();
-  EXPECT_THAT(Kinds(timing), ElementsAre(SpanKind::kKernels));
+  EXPECT_THAT(timing.spans, ElementsAre(IsSpan(SpanKind::kKernels, begin, begin + kMs)));
 }
 
 TEST(StepTimerTest, ManyShortPartsAreNoSpans) {
+  ManualClock clock;
+  const int64_t begin = clock.Now().count();
   plan::StageTiming timing;
-  StepTimer timer(timing, {});
-  // A busy machine makes some of them long, and pauses between them: those are told.
-  int64_t turns = 0;
-  int64_t long_turns = 0;
-  int64_t begin = Now();
-  for (; turns < 1000; ++turns) {
-    timer.Wait([] {});
-    const int64_t end = Now();
-    if (end - begin >= kUs) ++long_turns;
-    begin = end;
-  }
+  StepTimer timer(timing, {}, clock);
+  for (int turn = 0; turn < 1000; ++turn) timer.Wait([&] { clock.Pass(kUs - 1); });
   timer.Stop();
-  EXPECT_GT(timing.wait, 0);
-  // Each long turn is at most a span of waiting and one of host work before it; the end is host
-  // work too.
-  EXPECT_LE(std::ssize(timing.spans), 2 * long_turns + 1);
+  EXPECT_EQ(timing.wait, 1000 * (kUs - 1));
+  EXPECT_THAT(timing.spans, ElementsAre(IsSpan(SpanKind::kHost, begin, begin + 1000 * (kUs - 1))));
 }
 
 TEST(StepTimerTest, AReceiveTellsWhenTheDataCame) {
