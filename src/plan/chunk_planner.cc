@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "plan/chunk_cap.h"
-#include "plan/pipeline_schedule.h"
+#include "plan/sequence_times.h"
 
 namespace longspan::plan {
 namespace {
@@ -17,9 +17,12 @@ constexpr int64_t kExactPages = 2048;
 constexpr double kExact = 1e-10;
 constexpr double kClose = 1e-5;  // where costs are known less well than that
 constexpr double kNear = 5e-4;
-// Chunk passes through stages that a search looks at: some milliseconds.
-constexpr int64_t kMostPasses = 600'000;
+// Chunk passes through stages that a search looks at: some milliseconds. What else a chunk needs
+// takes as long as some of them.
+constexpr int64_t kMostPasses = 400'000;
+constexpr int64_t kPassesOfChunk = 6;
 constexpr int64_t kMostPassesOfLong = 30'000;
+constexpr int64_t kMostPassesToEscape = 100'000;
 // Plans that small changes are tried on, and prompts so short that every number of chunks is.
 constexpr size_t kRefined = 24;
 constexpr int64_t kShortPages = 48;
@@ -36,114 +39,14 @@ bool IsShort(const ChunkRequest& request) {
   return request.end - request.begin <= kExactPages * request.page_size;
 }
 
-// The recurrence of PipelineMakespan for full groups, for sequences of chunks of one prompt.
-class Pipeline {
- public:
-  explicit Pipeline(const PipelineCost& cost)
-      : cost_(cost),
-        identical_(std::all_of(cost.stages.begin(), cost.stages.end(),
-                               [&](const ChunkCost& s) { return s == cost.stages.front(); })),
-        rank_end_(static_cast<size_t>(cost.shape.ranks)) {
-    for (int rank = 0; rank < cost.shape.ranks; ++rank) {
-      ChunkCost sum = cost.at(rank, 0);
-      for (int loop = 1; loop < cost.shape.loops; ++loop) sum = Sum(sum, cost.at(rank, loop));
-      rank_costs_.push_back(sum);
-    }
-  }
-
-  bool identical() const { return identical_; }
-  // Of all loops of a rank.
-  const std::vector<ChunkCost>& rank_costs() const { return rank_costs_; }
-
-  void Measure(int64_t begin, ChunkSequence& sequence);
-
- private:
-  void FillSeconds(int64_t begin, const std::vector<int64_t>& ends);
-  double Makespan(size_t chunks);
-
-  const PipelineCost& cost_;
-  bool identical_;
-  std::vector<ChunkCost> rank_costs_;
-  std::vector<double> rank_end_;
-  std::vector<double> seconds_;  // [chunk][stage], of identical stages [chunk]
-  std::vector<double> passed_;   // of a group's chunks: when it left the last rank
-  std::vector<double> rank_sum_;
-};
-
-void Pipeline::FillSeconds(int64_t begin, const std::vector<int64_t>& ends) {
-  const int64_t top_k = cost_.stages.front().top_k;
-  seconds_.clear();
-  for (const int64_t end : ends) {
-    StepWork work;
-    work.AddChunk(begin, end, top_k);
-    if (identical_) {
-      seconds_.push_back(cost_.stages.front().Seconds(work));
-    } else {
-      for (const ChunkCost& stage : cost_.stages) seconds_.push_back(stage.Seconds(work));
-    }
-    begin = end;
-  }
-}
-
-double Pipeline::Makespan(size_t chunks) {
-  const auto ranks = static_cast<size_t>(cost_.shape.ranks);
-  const auto loops = static_cast<size_t>(cost_.shape.loops);
-  const auto group = static_cast<size_t>(GroupSize(cost_.shape.ranks, cost_.shape.loops));
-  const size_t stride = identical_ ? 1 : ranks * loops;
-  std::fill(rank_end_.begin(), rank_end_.end(), 0.0);
-  for (size_t first = 0; first < chunks; first += group) {
-    const size_t last = std::min(chunks, first + group);
-    passed_.assign(last - first, 0.0);
-    for (size_t loop = 0; loop < loops; ++loop) {
-      for (size_t chunk = first; chunk < last; ++chunk) {
-        const double* seconds = &seconds_[chunk * stride + (identical_ ? 0 : loop * ranks)];
-        double passed = passed_[chunk - first];
-        for (size_t rank = 0; rank < ranks; ++rank) {
-          passed = std::max(passed, rank_end_[rank]) + (identical_ ? *seconds : seconds[rank]);
-          rank_end_[rank] = passed;
-        }
-        passed_[chunk - first] = passed;
-      }
-    }
-  }
-  return rank_end_.back();
-}
-
-void Pipeline::Measure(int64_t begin, ChunkSequence& sequence) {
-  const size_t chunks = sequence.ends.size();
-  FillSeconds(begin, sequence.ends);
-  sequence.work_s = sequence.longest_s = 0;
-  if (identical_) {
-    for (const double s : seconds_) {
-      sequence.work_s += s * cost_.shape.loops;
-      sequence.longest_s = std::max(sequence.longest_s, s * cost_.shape.loops);
-    }
-  } else {
-    rank_sum_.assign(rank_end_.size(), 0.0);
-    for (size_t chunk = 0; chunk < chunks; ++chunk) {
-      for (size_t rank = 0; rank < rank_sum_.size(); ++rank) {
-        double s = 0;
-        for (size_t stage = rank; stage < cost_.stages.size(); stage += rank_sum_.size())
-          s += seconds_[chunk * cost_.stages.size() + stage];
-        rank_sum_[rank] += s;
-        sequence.longest_s = std::max(sequence.longest_s, s);
-      }
-    }
-    sequence.work_s = *std::max_element(rank_sum_.begin(), rank_sum_.end());
-  }
-  sequence.makespan_s = identical_ && cost_.shape.loops == 1
-                            ? sequence.work_s + (cost_.shape.ranks - 1) * sequence.longest_s
-                            : Makespan(chunks);
-}
-
 // For stages that are not alike or loop: tries plans with even times, then changes the best ones.
 class Search {
  public:
-  Search(const PipelineCost& cost, const ChunkRequest& request, Pipeline& pipeline)
+  Search(const PipelineCost& cost, const ChunkRequest& request, SequenceTimes& times)
       : cost_(cost),
         request_(request),
-        pipeline_(pipeline),
-        capper_(SlowestRank(pipeline, request), request) {}
+        times_(times),
+        capper_(SlowestRank(times, request), request) {}
 
   ChunkSequence Run() {
     const double most = request_.max_seconds;
@@ -156,24 +59,15 @@ class Search {
     TryBestCaps(capper_, counts);
     // What stages that are nearly alike have in common.
     if (cost_.shape.loops == 1) TryBestCaps(ChunkCapper(MeanRank(), request_), counts);
-    const int64_t pages = PageCount();
-    const bool is_short = pages <= kShortPages;
+    const bool is_short = PageCount() <= kShortPages;
     if (!is_short) most_passes_ = kMostPassesOfLong;
-    if (is_short)
-      for (int64_t count = 1; count <= pages; ++count) counts.insert(count);
-    for (const int64_t count : counts) {
-      if (count < 1 || count > pages) continue;
-      TryEnds(capper_.EvenEnds(count));
-      if (is_short) TryEnds(capper_.Ends(capper_.CapForCount(count, most)));
-    }
-    std::stable_sort(tried_.begin(), tried_.end(),
-                     [&](const auto& a, const auto& b) { return Objective(a) < Objective(b); });
-    ChunkSequence best = tried_.front();
-    for (size_t i = 0; i < std::min(kRefined, tried_.size()); ++i) {
-      ChunkSequence refined = Refine(tried_[i]);
-      if (Objective(refined) < Objective(best)) best = std::move(refined);
-    }
-    return best;
+    TryCounts(std::move(counts));
+    SortTried();
+    tried_.resize(std::min(kRefined, tried_.size()));
+    for (ChunkSequence& sequence : tried_) sequence = Refine(std::move(sequence));
+    SortTried();
+    if (is_short) EscapeAll();
+    return tried_.front();
   }
 
  private:
@@ -182,7 +76,7 @@ class Search {
   void TryBestCaps(const ChunkCapper& capper, std::set<int64_t>& counts) {
     double all_s = 0;
     double slowest_s = 0;
-    for (const ChunkCost& rank : pipeline_.rank_costs()) {
+    for (const ChunkCost& rank : times_.rank_costs()) {
       const double seconds = rank.Seconds(request_.begin, request_.end);
       all_s += seconds;
       slowest_s = std::max(slowest_s, seconds);
@@ -199,16 +93,37 @@ class Search {
     }
   }
 
+  void TryCounts(std::set<int64_t> counts) {
+    const int64_t pages = PageCount();
+    const bool is_short = pages <= kShortPages;
+    if (is_short)
+      for (int64_t count = 1; count <= pages; ++count) counts.insert(count);
+    for (const int64_t count : counts) {
+      if (count < 1 || count > pages) continue;
+      TryEnds(capper_.EvenEnds(count));
+      if (is_short) TryEnds(capper_.Ends(capper_.CapForCount(count, request_.max_seconds)));
+    }
+  }
+
+  void EscapeAll() {
+    most_passes_ = passes_ + kMostPassesToEscape;
+    std::set<std::vector<int64_t>> seen;
+    for (ChunkSequence& sequence : tried_)
+      while (seen.insert(sequence.ends).second && Escape(sequence))
+        sequence = Refine(std::move(sequence));
+    SortTried();
+  }
+
   ChunkCost MeanRank() const {
-    const std::vector<ChunkCost>& ranks = pipeline_.rank_costs();
+    const std::vector<ChunkCost>& ranks = times_.rank_costs();
     ChunkCost sum = ranks.front();
     for (size_t rank = 1; rank < ranks.size(); ++rank) sum = Sum(sum, ranks[rank]);
     return Scaled(sum, 1 / static_cast<double>(ranks.size()));
   }
 
   // The capper's cost. With a limit in seconds one that no rank exceeds.
-  static ChunkCost SlowestRank(const Pipeline& pipeline, const ChunkRequest& request) {
-    const std::vector<ChunkCost>& ranks = pipeline.rank_costs();
+  static ChunkCost SlowestRank(const SequenceTimes& times, const ChunkRequest& request) {
+    const std::vector<ChunkCost>& ranks = times.rank_costs();
     if (std::isfinite(request.max_seconds)) {
       ChunkCost bound = ranks.front();
       for (const ChunkCost& rank : ranks) bound = Largest(bound, rank);
@@ -237,8 +152,8 @@ class Search {
   }
 
   void Measure(ChunkSequence& sequence) {
-    passes_ += static_cast<int64_t>(sequence.ends.size()) * cost_.shape.stages();
-    pipeline_.Measure(request_.begin, sequence);
+    passes_ += static_cast<int64_t>(sequence.ends.size()) * (cost_.shape.stages() + kPassesOfChunk);
+    times_.Measure(request_.begin, sequence);
   }
 
   void TryEnds(std::vector<int64_t> ends) {
@@ -298,6 +213,73 @@ class Search {
     return better;
   }
 
+  void SortTried() {
+    std::stable_sort(tried_.begin(), tried_.end(),
+                     [&](const auto& a, const auto& b) { return Objective(a) < Objective(b); });
+  }
+
+  // How many pages each chunk has, a part of one counted as one.
+  std::vector<int64_t> Pages(const ChunkSequence& sequence) const {
+    std::vector<int64_t> pages;
+    int64_t first = request_.begin / request_.page_size;
+    for (const int64_t end : sequence.ends) {
+      const int64_t last = (end + request_.page_size - 1) / request_.page_size;
+      pages.push_back(last - first);
+      first = last;
+    }
+    return pages;
+  }
+
+  bool AcceptPages(const std::vector<int64_t>& pages, ChunkSequence& best) {
+    std::vector<int64_t> ends;
+    int64_t last = request_.begin / request_.page_size;
+    for (const int64_t count : pages) ends.push_back((last += count) * request_.page_size);
+    ends.back() = request_.end;
+    return Accept(std::move(ends), best);
+  }
+
+  // A change after which smaller ones may help again: a chunk goes to another place, or two pages
+  // go from chunks to others at once.
+  bool Escape(ChunkSequence& best) {
+    const std::vector<int64_t> pages = Pages(best);
+    for (size_t from = 0; from < pages.size(); ++from) {
+      for (size_t to = 0; to < pages.size(); ++to) {
+        if (passes_ >= most_passes_) return false;
+        std::vector<int64_t> moved = pages;
+        moved.erase(moved.begin() + static_cast<int64_t>(from));
+        moved.insert(moved.begin() + static_cast<int64_t>(to), pages[from]);
+        if (moved != pages && AcceptPages(moved, best)) return true;
+      }
+    }
+    return MoveTwoPages(pages, best);
+  }
+
+  bool MoveTwoPages(const std::vector<int64_t>& pages, ChunkSequence& best) {
+    const size_t chunks = pages.size();
+    for (size_t a = 0; a < chunks; ++a) {
+      for (size_t b = a; b < chunks; ++b) {
+        std::vector<int64_t> given = pages;
+        if (--given[a] < 1 || --given[b] < 1) continue;
+        if (GiveTwoPages(given, best)) return true;
+        if (passes_ >= most_passes_) return false;
+      }
+    }
+    return false;
+  }
+
+  // To any two chunks, of which both may be the same one.
+  bool GiveTwoPages(const std::vector<int64_t>& pages, ChunkSequence& best) {
+    for (size_t a = 0; a < pages.size(); ++a) {
+      for (size_t b = a; b < pages.size(); ++b) {
+        std::vector<int64_t> taken = pages;
+        ++taken[a];
+        ++taken[b];
+        if (AcceptPages(taken, best)) return true;
+      }
+    }
+    return false;
+  }
+
   ChunkSequence Refine(ChunkSequence best) {
     const bool is_short = PageCount() <= kShortPages;
     bool better = true;
@@ -319,7 +301,7 @@ class Search {
 
   const PipelineCost& cost_;
   const ChunkRequest& request_;
-  Pipeline& pipeline_;
+  SequenceTimes& times_;
   ChunkCapper capper_;
   std::vector<ChunkSequence> tried_;
   int64_t passes_ = 0;
@@ -331,22 +313,22 @@ class Search {
 ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) {
   LONGSPAN_CHECK(request.begin < request.end && request.page_size > 0, "a prompt without rows");
   const PipelineCost sane = SaneCost(cost);
-  Pipeline pipeline(sane);
-  if (!pipeline.identical() || sane.shape.is_ring()) return Search(sane, request, pipeline).Run();
-  const ChunkCapper capper(pipeline.rank_costs().front(), request);
+  SequenceTimes times(sane);
+  if (!times.identical() || sane.shape.is_ring()) return Search(sane, request, times).Run();
+  const ChunkCapper capper(times.rank_costs().front(), request);
   const double cap = capper
                          .BestCap(request.drain_share * (sane.shape.ranks - 1), request.max_seconds,
                                   IsShort(request) ? kExact : kNear)
                          .cap;
   ChunkSequence sequence{.ends = capper.Ends(cap)};
-  pipeline.Measure(request.begin, sequence);
+  times.Measure(request.begin, sequence);
   return sequence;
 }
 
 ChunkSequence Predict(const PipelineCost& cost, int64_t begin, std::vector<int64_t> ends) {
   const PipelineCost sane = SaneCost(cost);
   ChunkSequence sequence{.ends = std::move(ends)};
-  Pipeline(sane).Measure(begin, sequence);
+  SequenceTimes(sane).Measure(begin, sequence);
   return sequence;
 }
 
