@@ -19,9 +19,10 @@ constexpr double kClose = 1e-5;  // where costs are known less well than that
 constexpr double kNear = 5e-4;
 // Chunk passes through stages that a search looks at: some milliseconds. What else a chunk needs
 // takes as long as some of them.
-constexpr int64_t kMostPasses = 400'000;
+constexpr int64_t kMostPasses = 600'000;
 constexpr int64_t kPassesOfChunk = 6;
-constexpr int64_t kMostPassesOfLong = 30'000;
+constexpr int64_t kMostPassesOfCounts = 150'000;
+constexpr int64_t kMostPassesOfLong = 60'000;
 constexpr int64_t kMostPassesToEscape = 100'000;
 // Plans that small changes are tried on, and prompts so short that every number of chunks is.
 constexpr size_t kRefined = 24;
@@ -55,13 +56,12 @@ class Search {
       TryEnds(capper_.Ends(most));
       return tried_.front();
     }
-    std::set<int64_t> counts;
-    TryBestCaps(capper_, counts);
+    TryBestCaps(capper_);
     // What stages that are nearly alike have in common.
-    if (cost_.shape.loops == 1) TryBestCaps(ChunkCapper(MeanRank(), request_), counts);
+    if (cost_.shape.loops == 1) TryBestCaps(ChunkCapper(MeanRank(), request_));
     const bool is_short = PageCount() <= kShortPages;
-    if (!is_short) most_passes_ = kMostPassesOfLong;
-    TryCounts(std::move(counts));
+    TryCounts(is_short);
+    most_passes_ = is_short ? kMostPasses : passes_ + kMostPassesOfLong;
     SortTried();
     tried_.resize(std::min(kRefined, tried_.size()));
     for (ChunkSequence& sequence : tried_) sequence = Refine(std::move(sequence));
@@ -73,7 +73,7 @@ class Search {
  private:
   // Caps that are best where the other ranks take as long as the slowest one, or the drain where
   // they take what they do.
-  void TryBestCaps(const ChunkCapper& capper, std::set<int64_t>& counts) {
+  void TryBestCaps(const ChunkCapper& capper) {
     double all_s = 0;
     double slowest_s = 0;
     for (const ChunkCost& rank : times_.rank_costs()) {
@@ -89,17 +89,19 @@ class Search {
     for (const double weight : weights) {
       const double cap = capper.BestCap(weight, request_.max_seconds, closely ? kClose : kNear).cap;
       TryEnds(capper.Ends(cap));
-      AddCountsAround(static_cast<int64_t>(tried_.back().ends.size()), counts);
+      AddCountsAround(static_cast<int64_t>(tried_.back().ends.size()));
     }
   }
 
-  void TryCounts(std::set<int64_t> counts) {
+  void TryCounts(bool is_short) {
     const int64_t pages = PageCount();
-    const bool is_short = pages <= kShortPages;
     if (is_short)
-      for (int64_t count = 1; count <= pages; ++count) counts.insert(count);
-    for (const int64_t count : counts) {
-      if (count < 1 || count > pages) continue;
+      for (int64_t count = 1; count <= pages; ++count) counts_.push_back(count);
+    std::set<int64_t> seen;
+    for (const int64_t count : counts_) {
+      // Of thousands of chunks one more or less makes no difference.
+      if (!is_short && passes_ >= kMostPassesOfCounts) return;
+      if (count < 1 || count > pages || !seen.insert(count).second) continue;
       TryEnds(capper_.EvenEnds(count));
       if (is_short) TryEnds(capper_.Ends(capper_.CapForCount(count, request_.max_seconds)));
     }
@@ -139,12 +141,13 @@ class Search {
            request_.begin / request_.page_size;
   }
 
-  void AddCountsAround(int64_t count, std::set<int64_t>& counts) const {
+  // The most promising first.
+  void AddCountsAround(int64_t count) {
     const int64_t group = cost_.shape.ranks;
     const int64_t below = count / group * group;
-    for (const int64_t other : {count, count - 1, count + 1, below - group, below, below + group,
+    for (const int64_t other : {below, below + group, count, count - 1, count + 1, below - group,
                                 below + 2 * group, below + 3 * group})
-      counts.insert(other);
+      counts_.push_back(other);
   }
 
   double Objective(const ChunkSequence& s) const {
@@ -190,6 +193,8 @@ class Search {
 
   // Moves cuts [first, last) by so many pages: chunk `first` gets them from chunk `last`.
   bool Shift(size_t first, size_t last, int64_t pages, ChunkSequence& best) {
+    if (passes_ >= most_passes_) return false;
+    passes_ += static_cast<int64_t>(best.ends.size());  // of a copy, where the limits refuse it
     std::vector<int64_t> ends = best.ends;
     for (size_t cut = first; cut < last; ++cut) ends[cut] += pages * request_.page_size;
     return Accept(std::move(ends), best);
@@ -304,6 +309,7 @@ class Search {
   SequenceTimes& times_;
   ChunkCapper capper_;
   std::vector<ChunkSequence> tried_;
+  std::vector<int64_t> counts_;  // of chunks, to be tried
   int64_t passes_ = 0;
   int64_t most_passes_ = kMostPasses;
 };
