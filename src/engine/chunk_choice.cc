@@ -40,6 +40,10 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
       debt_.Overtaken(Seconds(begin, end));
     }
   }
+  if (builder.work().tokens > 0) under_way_.push_back(builder.work());
+  // Steps that were lost are never measured.
+  const auto most = static_cast<size_t>(4 * time_.cost().shape.ranks + 4);
+  while (under_way_.size() > most) under_way_.pop_front();
 }
 
 ChunkChoice::Room ChunkChoice::RoomFor(std::span<Sequence* const> prompts, bool decoding,
@@ -50,6 +54,8 @@ ChunkChoice::Room ChunkChoice::RoomFor(std::span<Sequence* const> prompts, bool 
   if (room.bounded) room.seconds = *limits_.max_decode_stall_s;
   room.chunk_s = room.seconds - (time_.Seconds(builder.work()) - time_.Seconds({}));
   for (const Sequence* prompt : prompts) room.work_s += RemainingSeconds(*prompt);
+  for (const plan::StepWork& work : under_way_)
+    room.ahead_s = std::max(room.ahead_s, time_.Seconds(work));
   return room;
 }
 
@@ -57,7 +63,8 @@ int64_t ChunkChoice::PolicyEnd(Sequence& sequence, const Room& room) {
   return cutter_.NextEnd(sequence,
                          {.chunk_tokens = MostRows(sequence, limits_.chunk_tokens),
                           .left = MostRows(sequence, room.rows),
-                          .seconds = room.chunk_s},
+                          .seconds = room.chunk_s,
+                          .ahead_s = room.ahead_s},
                          room.work_s > 0 ? RemainingSeconds(sequence) / room.work_s : 1, time_);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <span>
 #include <utility>
@@ -49,6 +50,7 @@ class ChunkChoice {
 
   // A step with a chunk took so long on each stage.
   void OnMeasured(const plan::StepWork& work, std::span<const double> stage_seconds) {
+    if (!under_way_.empty()) under_way_.pop_front();
     time_.Add(work, stage_seconds);
     cutter_.OnMeasured(work, time_);
   }
@@ -67,6 +69,7 @@ class ChunkChoice {
     double seconds = 0;  // with all that is in it
     double chunk_s = 0;  // of a chunk that is alone with the step's decode rows
     double work_s = 0;   // that all prompts still have to compute
+    double ahead_s = 0;  // of the longest step under way
   };
   bool IsPlanned() const { return limits_.policy.kind == ChunkPolicy::Kind::kPlanned; }
   Room RoomFor(std::span<Sequence* const> prompts, bool decoding, const PlanBuilder& builder) const;
@@ -93,6 +96,7 @@ class ChunkChoice {
   ChunkCutter cutter_;
   plan::PipelineFit time_;
   plan::OvertakingDebt debt_;
+  std::deque<plan::StepWork> under_way_;  // of steps with chunks that are not measured yet
   plan::SequenceId oldest_;
 };
 

@@ -96,6 +96,7 @@ bool ChunkCutter::IsPlanned(const Sequence& sequence, const Limits& limits,
   if (share > kShareChange || share < 1 / kShareChange) return false;
   // Chunks could be longer by now.
   if (planned.max_seconds < kLeastRoom * limits.seconds) return false;
+  if (limits.ahead_s > kShareChange * std::max(planned.ahead_s, planned.longest_s)) return false;
   // At a border of the plan, or at its begin.
   return sequence.scheduled == planned.begin ||
          std::binary_search(planned.ends.begin(), planned.ends.end(), sequence.scheduled);
@@ -112,11 +113,13 @@ void ChunkCutter::Plan(Sequence& sequence, const Limits& limits, double drain_sh
                                 .page_size = Grain(page_size_, limits.chunk_tokens),
                                 .max_tokens = limits.chunk_tokens,
                                 .max_seconds = max_seconds,
-                                .drain_share = drain_share});
+                                .drain_share = drain_share,
+                                .ahead_s = limits.ahead_s});
   sequence.planned = {.begin = sequence.scheduled,
                       .ends = std::move(chunks.ends),
                       .longest_s = chunks.longest_s,
                       .drain_share = drain_share,
+                      .ahead_s = limits.ahead_s,
                       .max_seconds = max_seconds,
                       .costs_number = costs_number_};
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <random>
@@ -83,24 +84,54 @@ TEST(PlannedChunksTest, APromptTakesAsLongAsItsBestPlan) {
   }
 }
 
-TEST(PlannedChunksTest, ManyPromptsGetLongerChunksThanOneAndAreDoneSooner) {
-  constexpr int kPrompts = 12;
-  const auto run = [&](ChunkPolicy::Kind kind, int64_t chunk_tokens) {
-    VirtualStages server(MakeSetup(8, kind, chunk_tokens));
-    server.Submit(0, 16384, 1);
-    for (int i = 0; i < kPrompts; ++i) server.Submit(100, 32768, 1);
-    server.Run();
-    ExpectValid(server, kind, chunk_tokens);
-    return std::pair(server.now() - 100, server.plans().size());
-  };
-  const auto [planned, planned_plans] = run(ChunkPolicy::Kind::kPlanned, 16384);
-  double best_fixed = 1e9;
-  for (const int64_t tokens : {512, 1024, 2048, 4096, 8192, 16384})
-    best_fixed = std::min(best_fixed, run(ChunkPolicy::Kind::kFixed, tokens).first);
-  EXPECT_LE(planned, 1.06 * best_fixed);
-  const size_t alone =
-      plan::PlanChunks(CostOf(8, kCost), {.end = 32768, .max_tokens = 16384}).ends.size();
-  EXPECT_LT(planned_plans, kPrompts * alone);
+struct Batch {
+  int stages = 1;
+  int prompts = 1;
+  int64_t tokens = 0;  // of each
+};
+
+struct BatchTime {
+  double seconds = 0;  // from when they come to the last one's first token
+  int64_t plans = 0;
+};
+
+// All prompts at once, where the costs are known from some of all lengths.
+BatchTime RunBatch(const Batch& batch, const ChunkPolicy& policy, int64_t chunk_tokens) {
+  constexpr double kBegin = 100;
+  auto setup = MakeSetup(batch.stages, policy.kind, chunk_tokens);
+  setup.scheduler.chunk_policy = policy;
+  VirtualStages server(setup);
+  double at = 0;
+  for (const int64_t tokens : {16'384, 65'536, 700, 131'072, 3000})
+    if (policy.kind != ChunkPolicy::Kind::kFixed) server.Submit(at += 10, tokens, 1);
+  for (int i = 0; i < batch.prompts; ++i) server.Submit(kBegin, batch.tokens, 1);
+  server.Run();
+  ExpectValid(server, policy.kind, chunk_tokens);
+  const auto& times = server.plan_times();
+  return {.seconds = server.now() - kBegin,
+          .plans = std::count_if(times.begin(), times.end(), [](double s) { return s >= kBegin; })};
+}
+
+double BestFixed(const Batch& batch) {
+  double best = std::numeric_limits<double>::infinity();
+  for (const int64_t tokens : {512, 1024, 1536, 2048, 3072, 4096, 6144, 8192, 12288, 16384})
+    best = std::min(best, RunBatch(batch, {.kind = ChunkPolicy::Kind::kFixed}, tokens).seconds);
+  return best;
+}
+
+TEST(PlannedChunksTest, ABatchTakesNoLongerThanWithTheFixedSizeThatSuitsItBest) {
+  for (const int prompts : {1, 12}) {
+    const Batch batch = {.stages = 8, .prompts = prompts, .tokens = 32'768};
+    EXPECT_LE(RunBatch(batch, {.kind = ChunkPolicy::Kind::kPlanned}, 16384).seconds,
+              1.005 * BestFixed(batch))
+        << prompts;
+  }
+}
+
+TEST(PlannedChunksTest, ManyPromptsGetLongerChunksThanOne) {
+  const ChunkPolicy planned = {.kind = ChunkPolicy::Kind::kPlanned};
+  const int64_t alone = RunBatch({8, 1, 32'768}, planned, 16384).plans;
+  EXPECT_LT(RunBatch({8, 12, 32'768}, planned, 16384).plans, 12 * alone / 2);
 }
 
 TEST(PlannedChunksTest, PromptsOfAllLengthsAreComputedOnce) {
@@ -123,8 +154,8 @@ TEST(PlannedChunksTest, PromptsOfAllLengthsAreComputedOnce) {
 TEST(PlannedChunksTest, PromptsThatShareAStepAreCutAtPages) {
   VirtualStages server(MakeSetup(1, ChunkPolicy::Kind::kPlanned, 512));
   server.Submit(0, 1024, 1);  // while its steps run, the others come
-  server.Submit(0, 100, 1);
-  server.Submit(0, 5000, 1);
+  server.Submit(1e-3, 100, 1);
+  server.Submit(1e-3, 5000, 1);
   server.Run();
   ExpectValid(server, ChunkPolicy::Kind::kPlanned, 512);
   const auto shared = std::find_if(server.plans().begin(), server.plans().end(),

@@ -21,6 +21,7 @@ struct PlannedChunks {
   std::vector<int64_t> ends;  // empty: not planned
   double longest_s = 0;       // of a chunk
   double drain_share = 1;
+  double ahead_s = 0;
   double max_seconds = 0;  // that a chunk could take
   uint64_t costs_number = 0;
 };

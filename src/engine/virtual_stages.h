@@ -66,9 +66,7 @@ class VirtualStages {
       if (std::min(arrival, commit) > until || std::min(arrival, commit) == kNever) return;
       now_ = std::min(arrival, commit);
       if (arrival <= commit) {
-        const RequestLimits limits = {.context_length = setup_.context_length};
-        LONGSPAN_CHECK(scheduler_.Enqueue(std::move(arrivals_.front()), limits).ok(), "full");
-        arrivals_.pop_front();
+        Arrive();
       } else {
         Commit();
       }
@@ -120,6 +118,15 @@ class VirtualStages {
       plan_times_.push_back(now_);
       plans_.push_back(*plan);
       in_flight_.push_back({std::move(*plan), seconds, ready});
+    }
+  }
+
+  // All that come at this instant.
+  void Arrive() {
+    while (!arrivals_.empty() && base::Seconds(arrivals_.front()->submitted) <= now_) {
+      const RequestLimits limits = {.context_length = setup_.context_length};
+      LONGSPAN_CHECK(scheduler_.Enqueue(std::move(arrivals_.front()), limits).ok(), "full");
+      arrivals_.pop_front();
     }
   }
 

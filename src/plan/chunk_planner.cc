@@ -314,11 +314,7 @@ class Search {
   int64_t most_passes_ = kMostPasses;
 };
 
-}  // namespace
-
-ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) {
-  LONGSPAN_CHECK(request.begin < request.end && request.page_size > 0, "a prompt without rows");
-  const PipelineCost sane = SaneCost(cost);
+ChunkSequence Plan(const PipelineCost& sane, const ChunkRequest& request) {
   SequenceTimes times(sane);
   if (!times.identical() || sane.shape.is_ring()) return Search(sane, request, times).Run();
   const ChunkCapper capper(times.rank_costs().front(), request);
@@ -329,6 +325,19 @@ ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) 
   ChunkSequence sequence{.ends = capper.Ends(cap)};
   times.Measure(request.begin, sequence);
   return sequence;
+}
+
+}  // namespace
+
+ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) {
+  LONGSPAN_CHECK(request.begin < request.end && request.page_size > 0, "a prompt without rows");
+  const PipelineCost sane = SaneCost(cost);
+  ChunkSequence sequence = Plan(sane, request);
+  if (sequence.longest_s >= request.ahead_s) return sequence;
+  ChunkRequest behind = request;
+  behind.max_seconds = std::min(request.max_seconds, request.ahead_s);
+  behind.drain_share = 0;
+  return Plan(sane, behind);
 }
 
 ChunkSequence Predict(const PipelineCost& cost, int64_t begin, std::vector<int64_t> ends) {

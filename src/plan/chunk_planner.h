@@ -22,6 +22,10 @@ struct ChunkRequest {
   // Which part of the pipeline's drain is on this prompt's account, 0 to 1: its own share of the
   // work that waits. 1 for a prompt that is alone; see PlanChunks.
   double drain_share = 1;
+  // The time of the longest step on its way through the pipeline, on the slowest rank. The last
+  // stages are as far behind the first one as it makes them, so that chunks up to its length make
+  // no drain longer: where the best ones are shorter they are planned for its time.
+  double ahead_s = 0;
 };
 
 struct ChunkSequence {

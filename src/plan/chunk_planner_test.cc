@@ -212,6 +212,25 @@ TEST(ChunkPlannerTest, PromptsThatShareTheDrainGetLongerChunks) {
   EXPECT_LT(16 * shared.work_s + 7 * shared.longest_s, 16 * alone.work_s + 7 * alone.longest_s);
 }
 
+// A drain that is there already costs nothing more.
+TEST(ChunkPlannerTest, BehindALongStepChunksAreAsLongAsIt) {
+  for (const int loops : {1, 2}) {
+    const PipelineCost cost = Identical({8, loops}, kCost);
+    ChunkRequest request = {.end = 1 << 17};
+    const ChunkSequence alone = PlanChunks(cost, request);
+    request.ahead_s = 0.9 * alone.longest_s;
+    EXPECT_EQ(PlanChunks(cost, request).ends, alone.ends);
+    request.ahead_s = 3 * alone.longest_s;
+    const ChunkSequence behind = PlanChunks(cost, request);
+    ExpectValid(behind, cost, request);
+    EXPECT_LE(behind.longest_s, request.ahead_s);
+    EXPECT_GT(behind.longest_s, 0.8 * request.ahead_s);
+    EXPECT_LT(behind.work_s, alone.work_s);
+    request.max_seconds = 2 * alone.longest_s;
+    EXPECT_LE(PlanChunks(cost, request).longest_s, request.max_seconds);
+  }
+}
+
 TEST(ChunkPlannerTest, OneStageTakesAsFewChunksAsItsLimitAllows) {
   const PipelineCost cost = Identical({1, 1}, kCost);
   const ChunkSequence chunks = PlanChunks(cost, {.end = 10'000, .max_tokens = 4096});
