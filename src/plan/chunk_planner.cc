@@ -334,10 +334,16 @@ ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) 
   const PipelineCost sane = SaneCost(cost);
   ChunkSequence sequence = Plan(sane, request);
   if (sequence.longest_s >= request.ahead_s) return sequence;
-  ChunkRequest behind = request;
-  behind.max_seconds = std::min(request.max_seconds, request.ahead_s);
-  behind.drain_share = 0;
-  return Plan(sane, behind);
+  ChunkRequest longer = request;
+  longer.max_seconds = std::min(request.max_seconds, request.ahead_s);
+  longer.drain_share = 0;
+  ChunkSequence behind = Plan(sane, longer);
+  // With loops a drain is also made by groups that are not full.
+  const double drain_s = (sane.shape.ranks - 1) * request.ahead_s / sane.shape.loops;
+  const auto seconds = [&](const ChunkSequence& s) {
+    return s.work_s + request.drain_share * std::max(s.makespan_s - s.work_s, drain_s);
+  };
+  return seconds(behind) <= seconds(sequence) ? behind : sequence;
 }
 
 ChunkSequence Predict(const PipelineCost& cost, int64_t begin, std::vector<int64_t> ends) {
