@@ -113,8 +113,8 @@ void ChunkCutter::Plan(Sequence& sequence, const Limits& limits, double drain_sh
                                 .page_size = Grain(page_size_, limits.chunk_tokens),
                                 .max_tokens = limits.chunk_tokens,
                                 .max_seconds = max_seconds,
-                                .drain_share = drain_share,
-                                .ahead_s = limits.ahead_s});
+                                .longest_before_s = limits.ahead_s,
+                                .drain_share = drain_share});
   sequence.planned = {.begin = sequence.scheduled,
                       .ends = std::move(chunks.ends),
                       .longest_s = chunks.longest_s,

@@ -26,7 +26,7 @@ class ChunkCutter {
     int64_t left = 0;          // of the next one, where a step is shared; at most as many
     // Of a planned chunk in a step of its own, on the slowest rank.
     double seconds = std::numeric_limits<double>::infinity();
-    double ahead_s = 0;  // as in plan::ChunkRequest
+    double ahead_s = 0;  // plan::ChunkRequest::longest_before_s
   };
   // Where the next chunk ends. `drain_share` as in plan::ChunkRequest. A planned chunk ends at a
   // page or with its prompt: where less than a page is left it gets nothing, which is its begin.

@@ -102,8 +102,11 @@ std::vector<int64_t> ChunkCapper::Ends(double cap) const {
 }
 
 ChunkCapper::Choice ChunkCapper::BestCap(double drain_weight, double most, double tolerance) const {
+  const auto drain = [&](double longest) {
+    return drain_weight * std::max(longest, request_.longest_before_s);
+  };
   const auto objective = [&](const CappedChunks& chunks) {
-    return chunks.sum + drain_weight * chunks.longest;
+    return chunks.sum + drain(chunks.longest);
   };
   if (most < least_cap_) return {.cap = most};
   const CappedChunks high = Cut(std::min(most, most_cap_));
@@ -120,7 +123,7 @@ ChunkCapper::Choice ChunkCapper::BestCap(double drain_weight, double most, doubl
   const auto push = [&](const CappedChunks& a, const CappedChunks& b) {
     // Whatever is neither a nor b has a longest chunk between these two.
     if (a.next_cap >= b.longest * (1 - kRounding)) return;
-    intervals.push({b.sum + drain_weight * a.next_cap, a, b});
+    intervals.push({b.sum + drain(a.next_cap), a, b});
   };
   push(low, high);
   while (!intervals.empty() && choice.chunks < kMostChunks) {

@@ -37,9 +37,9 @@ class ChunkCapper {
     double cap = 0;
     int64_t chunks = 0;  // that were cut to find it
   };
-  // The chunks that minimise sum + drain_weight * longest with no chunk above `most`: the best cap,
-  // to a share of `tolerance`, or the best of those that 150,000 chunks were cut for. `most` itself
-  // where a page is above it.
+  // The chunks that minimise sum + drain_weight * longest, or the request's longest_before_s where
+  // that is longer, with no chunk above `most`: the best cap, to a share of `tolerance`, or the
+  // best of those that 150,000 chunks were cut for. `most` itself where a page is above it.
   Choice BestCap(double drain_weight, double most, double tolerance) const;
 
   // So many chunks of about the same time, whatever their cap; empty where the request's limit on

@@ -40,6 +40,10 @@ bool IsShort(const ChunkRequest& request) {
   return request.end - request.begin <= kExactPages * request.page_size;
 }
 
+double Objective(const ChunkSequence& s, const ChunkRequest& request) {
+  return (1 - request.drain_share) * s.work_s + request.drain_share * s.makespan_s;
+}
+
 // For stages that are not alike or loop: tries plans with even times, then changes the best ones.
 class Search {
  public:
@@ -150,13 +154,13 @@ class Search {
       counts_.push_back(other);
   }
 
-  double Objective(const ChunkSequence& s) const {
-    return (1 - request_.drain_share) * s.work_s + request_.drain_share * s.makespan_s;
+  double Objective(const ChunkSequence& sequence) const {
+    return plan::Objective(sequence, request_);
   }
 
   void Measure(ChunkSequence& sequence) {
     passes_ += static_cast<int64_t>(sequence.ends.size()) * (cost_.shape.stages() + kPassesOfChunk);
-    times_.Measure(request_.begin, sequence);
+    times_.Measure(request_.begin, request_.longest_before_s, sequence);
   }
 
   void TryEnds(std::vector<int64_t> ends) {
@@ -323,7 +327,7 @@ ChunkSequence Plan(const PipelineCost& sane, const ChunkRequest& request) {
                                   IsShort(request) ? kExact : kNear)
                          .cap;
   ChunkSequence sequence{.ends = capper.Ends(cap)};
-  times.Measure(request.begin, sequence);
+  times.Measure(request.begin, request.longest_before_s, sequence);
   return sequence;
 }
 
@@ -332,24 +336,22 @@ ChunkSequence Plan(const PipelineCost& sane, const ChunkRequest& request) {
 ChunkSequence PlanChunks(const PipelineCost& cost, const ChunkRequest& request) {
   LONGSPAN_CHECK(request.begin < request.end && request.page_size > 0, "a prompt without rows");
   const PipelineCost sane = SaneCost(cost);
-  ChunkSequence sequence = Plan(sane, request);
-  if (sequence.longest_s >= request.ahead_s) return sequence;
-  ChunkRequest longer = request;
-  longer.max_seconds = std::min(request.max_seconds, request.ahead_s);
-  longer.drain_share = 0;
-  ChunkSequence behind = Plan(sane, longer);
-  // With loops a drain is also made by groups that are not full.
-  const double drain_s = (sane.shape.ranks - 1) * request.ahead_s / sane.shape.loops;
-  const auto seconds = [&](const ChunkSequence& s) {
-    return s.work_s + request.drain_share * std::max(s.makespan_s - s.work_s, drain_s);
-  };
-  return seconds(behind) <= seconds(sequence) ? behind : sequence;
+  ChunkRequest alone = request;
+  alone.longest_before_s = 0;
+  ChunkSequence sequence = Plan(sane, alone);
+  if (request.longest_before_s == 0) return sequence;
+  SequenceTimes(sane).Measure(request.begin, request.longest_before_s, sequence);
+  if (sequence.longest_s >= request.longest_before_s) return sequence;
+  ChunkRequest behind = request;
+  behind.max_seconds = std::min(request.max_seconds, request.longest_before_s);
+  ChunkSequence longer = Plan(sane, behind);
+  return Objective(longer, request) <= Objective(sequence, request) ? longer : sequence;
 }
 
 ChunkSequence Predict(const PipelineCost& cost, int64_t begin, std::vector<int64_t> ends) {
   const PipelineCost sane = SaneCost(cost);
   ChunkSequence sequence{.ends = std::move(ends)};
-  SequenceTimes(sane).Measure(begin, sequence);
+  SequenceTimes(sane).Measure(begin, 0, sequence);
   return sequence;
 }
 

@@ -19,20 +19,20 @@ struct ChunkRequest {
   // Of a chunk. Where less than a page is allowed, it is a page.
   int64_t max_tokens = std::numeric_limits<int64_t>::max();
   double max_seconds = std::numeric_limits<double>::infinity();  // on the slowest rank
+  // The longest step that the ranks still work on takes so long on the slowest rank, in all its
+  // loops, whether it is of this prompt or not. The last stages are as far behind the first one as
+  // it makes them: chunks up to its length make no drain longer.
+  double longest_before_s = 0;
   // Which part of the pipeline's drain is on this prompt's account, 0 to 1: its own share of the
   // work that waits. 1 for a prompt that is alone; see PlanChunks.
   double drain_share = 1;
-  // The time of the longest step on its way through the pipeline, on the slowest rank. The last
-  // stages are as far behind the first one as it makes them, so that chunks up to its length make
-  // no drain longer: where the best ones are shorter they are planned for its time.
-  double ahead_s = 0;
 };
 
 struct ChunkSequence {
   std::vector<int64_t> ends;  // of the chunks, ascending; the last one is the request's end
   double work_s = 0;          // of the rank that works longest, for all chunks
   double longest_s = 0;       // of a chunk on that rank
-  double makespan_s = 0;      // from the first rank's start to the last one's end
+  double makespan_s = 0;      // from the first rank's start with them to the last one's end
 };
 
 // The page-aligned sequence that minimises
@@ -49,6 +49,10 @@ struct ChunkSequence {
 // for the mean of all, of plans with even times, and of what small changes make of them, measured
 // by the recurrence. So ranks whose learnt costs differ by little get a plan that differs by
 // little.
+//
+// Behind a longer step than the best chunks (longest_before_s) they are planned for its time. They
+// are never planned for more on its account: each of many prompts would add a little, and the next
+// ones take that for granted.
 //
 // Of equal arguments the same sequence. Any cost gives a valid one; coefficients that are no
 // numbers or below 0 count as 0.

@@ -218,13 +218,13 @@ TEST(ChunkPlannerTest, BehindALongStepChunksAreAsLongAsIt) {
     const PipelineCost cost = Identical({8, loops}, kCost);
     ChunkRequest request = {.end = 1 << 17};
     const ChunkSequence alone = PlanChunks(cost, request);
-    request.ahead_s = 0.9 * alone.longest_s;
+    request.longest_before_s = 0.9 * alone.longest_s;
     EXPECT_EQ(PlanChunks(cost, request).ends, alone.ends);
-    request.ahead_s = 3 * alone.longest_s;
+    request.longest_before_s = 3 * alone.longest_s;
     const ChunkSequence behind = PlanChunks(cost, request);
     ExpectValid(behind, cost, request);
-    EXPECT_LE(behind.longest_s, request.ahead_s);
-    EXPECT_GT(behind.longest_s, 0.8 * request.ahead_s);
+    EXPECT_LE(behind.longest_s, request.longest_before_s);
+    EXPECT_GT(behind.longest_s, 1.5 * alone.longest_s);
     EXPECT_LT(behind.work_s, alone.work_s);
     request.max_seconds = 2 * alone.longest_s;
     EXPECT_LE(PlanChunks(cost, request).longest_s, request.max_seconds);

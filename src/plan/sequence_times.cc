@@ -33,12 +33,13 @@ void SequenceTimes::FillSeconds(int64_t begin, const std::vector<int64_t>& ends)
   }
 }
 
-double SequenceTimes::Makespan(size_t chunks) {
+double SequenceTimes::Makespan(size_t chunks, double before_s) {
   const auto ranks = static_cast<size_t>(cost_.shape.ranks);
   const auto loops = static_cast<size_t>(cost_.shape.loops);
   const auto group = static_cast<size_t>(GroupSize(cost_.shape.ranks, cost_.shape.loops));
   const size_t stride = identical_ ? 1 : ranks * loops;
-  std::fill(rank_end_.begin(), rank_end_.end(), 0.0);
+  for (size_t rank = 0; rank < ranks; ++rank)
+    rank_end_[rank] = static_cast<double>(rank) * before_s / static_cast<double>(loops);
   for (size_t first = 0; first < chunks; first += group) {
     const size_t last = std::min(chunks, first + group);
     passed_.assign(last - first, 0.0);
@@ -57,7 +58,7 @@ double SequenceTimes::Makespan(size_t chunks) {
   return rank_end_.back();
 }
 
-void SequenceTimes::Measure(int64_t begin, ChunkSequence& sequence) {
+void SequenceTimes::Measure(int64_t begin, double before_s, ChunkSequence& sequence) {
   const size_t chunks = sequence.ends.size();
   FillSeconds(begin, sequence.ends);
   sequence.work_s = sequence.longest_s = 0;
@@ -79,9 +80,10 @@ void SequenceTimes::Measure(int64_t begin, ChunkSequence& sequence) {
     }
     sequence.work_s = *std::max_element(rank_sum_.begin(), rank_sum_.end());
   }
-  sequence.makespan_s = identical_ && cost_.shape.loops == 1
-                            ? sequence.work_s + (cost_.shape.ranks - 1) * sequence.longest_s
-                            : Makespan(chunks);
+  sequence.makespan_s =
+      identical_ && cost_.shape.loops == 1
+          ? sequence.work_s + (cost_.shape.ranks - 1) * std::max(sequence.longest_s, before_s)
+          : Makespan(chunks, before_s);
 }
 
 }  // namespace longspan::plan

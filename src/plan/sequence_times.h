@@ -21,12 +21,13 @@ class SequenceTimes {
   // Of all loops of a rank.
   const std::vector<ChunkCost>& rank_costs() const { return rank_costs_; }
 
-  // Fills in the times of the chunks from `begin` to the sequence's ends.
-  void Measure(int64_t begin, ChunkSequence& sequence);
+  // Fills in the times of the chunks from `begin` to the sequence's ends. `before_s`:
+  // ChunkRequest::longest_before_s.
+  void Measure(int64_t begin, double before_s, ChunkSequence& sequence);
 
  private:
   void FillSeconds(int64_t begin, const std::vector<int64_t>& ends);
-  double Makespan(size_t chunks);
+  double Makespan(size_t chunks, double before_s);
 
   const PipelineCost& cost_;
   bool identical_;
