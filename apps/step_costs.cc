@@ -16,15 +16,19 @@
 namespace longspan::apps {
 namespace {
 
-// Rough figures of a core with AVX-512 and of a Hopper GPU without a profile. Only their
-// proportions count from the first measurement on, and those only until chunks of several lengths
-// have been seen.
+// Rough figures of a core with AVX2 and of a Hopper GPU without a profile. Only their proportions
+// count from the first measurement on, and those only until chunks of several lengths have been
+// seen.
 plan::ComputeRates AssumedRates(const EngineSetup& setup) {
   if (setup.on_gpu)
-    return {.products_per_s = 2e14, .attention_per_s = 1.5e14, .layer_seconds = 5e-5};
-  return {.products_per_s = 3e10 * setup.threads,
-          .attention_per_s = 1.5e10 * setup.threads,
-          .layer_seconds = 2e-5};
+    return {.products_per_s = 2e14,
+            .attention_per_s = 1.5e14,
+            .cache_bytes_per_s = 2e12,
+            .layer_seconds = 5e-5};
+  return {.products_per_s = 4e10 * setup.threads,
+          .attention_per_s = 4e10 * setup.threads,
+          .cache_bytes_per_s = 4e9 * setup.threads,
+          .layer_seconds = 3e-5};
 }
 
 // What this host computes with. Ranks that share a GPU are slower.

@@ -52,7 +52,7 @@ int64_t ChunkCutter::NextEnd(Sequence& sequence, const Limits& limits, double dr
       if (!IsPlanned(sequence, limits, drain_share)) Plan(sequence, limits, drain_share, fit);
       const std::vector<int64_t>& ends = sequence.planned.ends;
       const int64_t planned = *std::upper_bound(ends.begin(), ends.end(), begin);
-      if (planned <= begin + limits.left) return WithShortSteps(begin, planned, fit);
+      if (planned <= begin + limits.left) return planned;
       // Others have the rest of the step. Chunks of less than a page end where they must.
       const int64_t multiple = page_size_ <= limits.chunk_tokens ? page_size_ : 1;
       return std::max(begin, (begin + limits.left) / multiple * multiple);
@@ -122,14 +122,6 @@ void ChunkCutter::Plan(Sequence& sequence, const Limits& limits, double drain_sh
                       .ahead_s = limits.ahead_s,
                       .max_seconds = max_seconds,
                       .costs_number = costs_number_};
-}
-
-int64_t ChunkCutter::WithShortSteps(int64_t begin, int64_t end, const plan::PipelineFit& fit) {
-  constexpr uint64_t kOneOf = 3;
-  // One rank has nothing to weigh a step's time against.
-  if (fit.has_seen_lengths() || fit.cost().shape.ranks == 1 || ++chunks_ % kOneOf != 0) return end;
-  const int64_t half = (begin + (end - begin) / 2) / page_size_ * page_size_;
-  return half > begin ? half : end;
 }
 
 int64_t ChunkCutter::QuadraticEnd(const Sequence& sequence, const plan::PipelineFit& fit) const {

@@ -14,8 +14,7 @@ namespace longspan::engine {
 // Planned chunks: a prompt is planned as a whole when it gets its first one, and again when it was
 // cut elsewhere, when the share of the drain that is on its account or the time that a chunk may
 // take has changed much, and when measurements have left the costs that it was planned with by more
-// than the fit's own error. Plans make chunks of much the same time, which do not tell what a step
-// costs by itself: until short ones have been measured every third chunk is cut in two.
+// than the fit's own error.
 class ChunkCutter {
  public:
   // `chunk_tokens`: of a chunk, at most; of the first one for the quadratic policy.
@@ -48,8 +47,6 @@ class ChunkCutter {
   bool IsPlanned(const Sequence& sequence, const Limits& limits, double drain_share) const;
   void Plan(Sequence& sequence, const Limits& limits, double drain_share,
             const plan::PipelineFit& fit);
-  // Of a planned chunk: its end, or its middle where short steps have to be measured.
-  int64_t WithShortSteps(int64_t begin, int64_t end, const plan::PipelineFit& fit);
   int64_t QuadraticEnd(const Sequence& sequence, const plan::PipelineFit& fit) const;
 
   ChunkPolicy policy_;
@@ -57,7 +54,6 @@ class ChunkCutter {
   int64_t page_size_;
   plan::PipelineCost costs_;  // that prompts are planned with
   uint64_t costs_number_ = 0;
-  uint64_t chunks_ = 0;
 };
 
 }  // namespace longspan::engine

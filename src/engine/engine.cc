@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -176,7 +177,10 @@ base::Status Engine::TakeResult() {
 void Engine::ReportComputed() {
   while (!in_flight_.empty() && in_flight_.front().reported == group_->ranks()) {
     const StepRecord& record = in_flight_.front().record;
-    scheduler_.OnMeasured(in_flight_.front().plan, StageSeconds(record, group_->mesh()));
+    // A process's first step meets its weights and buffers for the first time: it tells nothing of
+    // the next.
+    if (std::exchange(group_is_warm_, true))
+      scheduler_.OnMeasured(in_flight_.front().plan, StageSeconds(record, group_->mesh()));
     counters_.Add(record);
     if (options_.trace) options_.trace(record);
     if (observer_) observer_(record);

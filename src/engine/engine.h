@@ -125,10 +125,11 @@ class Engine {
   Scheduler scheduler_;
   spdlog::logger& log_;
   runtime::GroupInfo info_;
-  plan::Epoch epoch_;     // of the group
-  base::Status lost_;     // why the group is gone, when nothing was running
-  int restarts_ = 0;      // since a sequence has got further than ever before
-  base::Status failure_;  // of the group; nothing works after it
+  plan::Epoch epoch_;           // of the group
+  bool group_is_warm_ = false;  // it has computed a step
+  base::Status lost_;           // why the group is gone, when nothing was running
+  int restarts_ = 0;            // since a sequence has got further than ever before
+  base::Status failure_;        // of the group; nothing works after it
   std::deque<InFlight> in_flight_;
   int64_t last_sequence_ = 0;
   CounterBook counters_;

@@ -214,9 +214,11 @@ TEST(PlannedChunksTest, WhereAPageTakesTooLongChunksAreShorter) {
   server.Run();
   EXPECT_EQ(server.outcome(2).tokens, 1);
   bool within_page = false;
+  int bounded = 0;
   for (size_t i = 0; i < server.plans().size(); ++i) {
     if (server.plan_times()[i] < 5 || server.plan_times()[i] >= server.outcome(1).finish) continue;
-    EXPECT_LE(server.plan_seconds()[i], 1.01 * kStall) << i;
+    // One step was measured before: the first ones teach the model what they are like.
+    EXPECT_LE(server.plan_seconds()[i], (++bounded < 8 ? 1.15 : 1.01) * kStall) << i;
     for (const plan::Slice& slice : server.plans()[i].slices)
       within_page |= slice.sequence.value == 2 && slice.begin % kPageSize != 0;
   }

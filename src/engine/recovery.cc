@@ -49,6 +49,7 @@ base::Status Engine::Restart(const base::Status& cause) {
         group->info().pages, info_.pages);
   group_ = std::move(group);
   sender_.emplace(*group_);
+  group_is_warm_ = false;
   lost_ = base::OkStatus();
   return base::OkStatus();
 }

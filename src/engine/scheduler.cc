@@ -21,7 +21,7 @@ plan::PipelineCost PriorOf(const SchedulerOptions& options) {
   return {.shape = {.ranks = options.stages},
           .stages = std::vector<plan::ChunkCost>(
               static_cast<size_t>(options.stages),
-              {.per_step = 1e-2, .per_token = 1e-3, .per_decode_row = 1e-3})};
+              {.per_step = 1e-2, .per_token = 2e-5, .per_decode_row = 2e-5})};
 }
 
 bool WantsRows(const Sequence& sequence) {

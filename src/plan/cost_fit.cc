@@ -13,11 +13,16 @@ constexpr size_t kLatest = 48;
 constexpr int kFits = 3;  // with weights of the fit before
 // How much an older measurement counts when the next one becomes old.
 constexpr double kFading = 0.98;
-// The prior counts like so many measurements in whatever direction there is.
-constexpr double kPriorWeight = 0.01;
-// Errors up to twice the usual one are noise, and it is at least and at most taken for this.
+// By how much a term's share of the time is expected to be off: by such a factor of the larger one
+// of what the prior says and what is known by now, and at least by so much of the whole time.
+constexpr double kPriorSpread = 1;
+constexpr double kLeastSpread = 0.05;
+// Errors up to twice the median one are noise, and that is at least and at most taken for this.
 constexpr double kLeastNoise = 0.02;
 constexpr double kMostNoise = 0.2;
+// So many measurements tell nothing of the noise.
+constexpr double kFew = 1;
+double UsualError(double noise) { return 2 * std::max(noise, kLeastNoise); }
 // A change of the machine: so many errors in a row, all of one sign and above this.
 constexpr size_t kChanged = 8;
 constexpr double kChange = 0.2;
@@ -164,15 +169,12 @@ void CostFit::Add(const StepWork& work, double seconds) {
     ++errors_since_change_;
   }
   ++measurements_;
-  if (work.tokens > 2 * longest_tokens_) short_steps_ = longest_tokens_ > 0 ? 1 : 0;
-  longest_tokens_ = std::max(longest_tokens_, work.tokens);
-  if (2 * work.tokens <= longest_tokens_) ++short_steps_;
   latest_.push_back(measurement);
   ForgetWhatWasBefore();
   if (latest_.size() > kLatest) {
     const Measurement& old = latest_.front();
     const double expected = Product(old.work, coefficients_);
-    const double error = std::log(old.seconds / expected) / (2 * Noise(coefficients_));
+    const double error = std::log(old.seconds / expected) / UsualError(Noise(coefficients_));
     older_.Fade(kFading);
     older_.Add(old, 1 / (1 + error * error), std::max(old.seconds, expected));
     latest_.pop_front();
@@ -189,8 +191,6 @@ void CostFit::ForgetWhatWasBefore() {
   // One of them may be an accident of its own.
   if (low > 1) return;
   errors_since_change_ = 0;
-  longest_tokens_ = 0;
-  short_steps_ = 0;
   errors_.clear();
   older_ = {};
   while (latest_.size() > kChanged) latest_.pop_front();
@@ -211,8 +211,7 @@ double CostFit::Noise(const Terms& coefficients) const {
     const double predicted = Product(m.work, coefficients);
     if (predicted > 0) errors.push_back(std::abs(std::log(m.seconds / predicted)));
   }
-  return errors.empty() ? kMostNoise
-                        : std::clamp(Median(std::move(errors)), kLeastNoise, kMostNoise);
+  return errors.empty() ? kMostNoise : std::min(Median(std::move(errors)), kMostNoise);
 }
 
 void CostFit::Fit() {
@@ -222,6 +221,9 @@ void CostFit::Fit() {
   for (double& coefficient : fitted) coefficient *= level;
   for (int fit = 0; fit < kFits; ++fit) {
     const double noise = Noise(fitted);
+    const double usual = UsualError(noise);
+    // Few measurements are met exactly, noise and all.
+    const double unknown = kFew * kMostNoise / static_cast<double>(latest_.size());
     Sums sums = older_;
     Terms shares{};  // of a term at the measured time, in the mean
     for (const Measurement& m : latest_) {
@@ -229,7 +231,7 @@ void CostFit::Fit() {
       // What took ten times less than it should is to count no more than what took ten times
       // longer.
       const double scale = std::max(m.seconds, predicted);
-      const double error = predicted > 0 ? std::log(m.seconds / predicted) / (2 * noise) : 0;
+      const double error = predicted > 0 ? std::log(m.seconds / predicted) / usual : 0;
       sums.Add(m, 1 / (1 + error * error), scale);
       for (size_t i = 0; i < kTerms; ++i)
         shares[i] += m.work[i] / scale / static_cast<double>(latest_.size());
@@ -237,8 +239,12 @@ void CostFit::Fit() {
     std::array<bool, kTerms> known{};
     for (size_t i = 0; i < kTerms; ++i) {
       known[i] = sums.products[i][i] > 0;
+      const double share = shares[i] * std::max(prior_level * prior_[i], fitted[i]);
+      const double spread = std::max(kPriorSpread * share, kLeastSpread);
+      // As many measurements say the same as well as the prior does.
       const double weight =
-          kPriorWeight * std::max(shares[i] * shares[i], 1e-6 * sums.products[i][i]);
+          std::max(std::pow(std::min(noise + unknown, kMostNoise) * shares[i] / spread, 2),
+                   1e-8 * sums.products[i][i]);
       sums.products[i][i] += weight;
       sums.targets[i] += weight * prior_level * prior_[i];
     }
@@ -322,7 +328,10 @@ int64_t PipelineFit::LongestChunk(const StepWork& work, int64_t begin, int64_t m
 }
 
 bool PipelineFit::IsWorthKeeping() const {
-  return measurements() >= kWorthKeeping && error() <= kMostError;
+  // The first step has none.
+  const auto knows = [](const CostFit& fit) { return fit.predictions() >= kWorthKeeping - 1; };
+  return measurements() >= kWorthKeeping && std::all_of(fits_.begin(), fits_.end(), knows) &&
+         error() <= kMostError;
 }
 
 double PipelineFit::error() const {

@@ -34,18 +34,15 @@ class CostFit {
   const ChunkCost& cost() const { return cost_; }
   int64_t measurements() const { return measurements_; }
 
-  // Whether short steps and ones at least twice as long were measured. Without both, the time of a
-  // step and that of its tokens cannot be told apart.
-  bool has_seen_lengths() const { return short_steps_ >= kShortSteps; }
-
   // The median error of the predictions for the latest steps since the machine has changed, as the
   // magnitude of the logarithm of measured over predicted time. Each was made before its step was
   // known; the first step has none. 1 before there are any.
   double error() const;
+  // How many predictions that is of.
+  int64_t predictions() const { return static_cast<int64_t>(errors_.size()); }
 
  private:
   static constexpr size_t kTerms = 8;
-  static constexpr int kShortSteps = 4;
   using Terms = std::array<double, kTerms>;
 
   struct Measurement {
@@ -78,8 +75,6 @@ class CostFit {
   Sums older_;
   std::deque<double> errors_;  // signed logarithms, of predictions
   size_t errors_since_change_ = 0;
-  double longest_tokens_ = 0;  // of a step since a change
-  int short_steps_ = 0;        // that had half of that at most
 };
 
 // The costs of all stages, learnt rank by rank.
@@ -104,7 +99,6 @@ class PipelineFit {
   // Of the rank that is predicted worst.
   double error() const;
   int64_t measurements() const { return fits_.front().measurements(); }
-  bool has_seen_lengths() const { return fits_.front().has_seen_lengths(); }
   // Whether it tells another run more than its own first steps would: there were enough steps, and
   // they were predicted.
   bool IsWorthKeeping() const;

@@ -210,7 +210,7 @@ TEST(PipelineFitTest, WhatIsNotPredictedIsNotWorthKeeping) {
     PipelineFit fit = TwoRanks();
     for (int64_t at = 0; at < 40 * 512; at += 512) {
       const double seconds = kTrue.Seconds(at, at + 512);
-      const double other = sane ? 1 : std::exp(static_cast<double>(random() % 100) / 20);
+      const double other = sane ? 1 : std::exp(static_cast<double>(random() % 100) / 10);
       EXPECT_EQ(fit.IsWorthKeeping(), sane && at >= 16 * 512);
       fit.Add(Work(at, at + 512), std::vector{seconds, seconds * other});
     }

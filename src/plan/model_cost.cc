@@ -33,6 +33,9 @@ ChunkCost CostOfLayers(const spec::ModelSpec& model, const LayerRange& range, in
     cost.per_decode_position = absorbed;
   } else {
     cost.per_decode_position = per_position;
+    constexpr double kElementBytes = 2;
+    cost.per_prefix_token = layers * 2.0 * model.attention.kv_heads * model.attention.head_dim *
+                            kElementBytes / (rates.cache_bytes_per_s * ranks);
   }
   if (model.indexer) {
     cost.top_k = model.indexer->top_k;
