@@ -187,12 +187,31 @@ base::Result<std::shared_ptr<const Emulation>> Emulation::Prepare(const sim::Sim
   if (mkdtemp(path.data()) == nullptr)
     return base::Internal("cannot make a folder in '{}' for the emulated ranks",
                           fs::temp_directory_path().string());
-  std::shared_ptr<const Emulation> emulation(new Emulation(path));
+  std::shared_ptr<const Emulation> emulation(new Emulation(path, setup, time_scale));
   LONGSPAN_RETURN_IF_ERROR(WriteJson(emulation->folder_ / "config.json",
                                      StandIn(setup.deployment.model, setup.deployment.mesh)));
   LONGSPAN_RETURN_IF_ERROR(
       WriteJson(emulation->folder_ / kDescription, Describe(setup, time_scale)));
   return emulation;
+}
+
+Emulation::Emulation(fs::path folder, const sim::SimulationSetup& setup, double time_scale)
+    : folder_(std::move(folder)), cost_(setup.deployment), time_scale_(time_scale) {
+  const int stages = setup.deployment.mesh.pp;
+  for (int stage = 0; stage < stages; ++stage)
+    layers_.push_back(plan::RangesOfRank(setup.stages, stages, stage));
+}
+
+std::vector<double> Emulation::StageSeconds(const engine::StepRecord& step) const {
+  std::vector<plan::RowRange> slices;
+  for (const engine::ComputedSlice& slice : step.slices) slices.push_back({slice.begin, slice.end});
+  std::vector<double> seconds;
+  for (const std::vector<plan::LayerRange>& ranges : layers_) {
+    double sum = 0;
+    for (const plan::LayerRange& range : ranges) sum += cost_.Seconds(range, slices, 0);
+    seconds.push_back(time_scale_ * sum);
+  }
+  return seconds;
 }
 
 Emulation::~Emulation() {

@@ -9,8 +9,11 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/result.h"
+#include "engine/output.h"
+#include "plan/hardware_cost.h"
 #include "sim/simulation.h"
 
 namespace longspan::apps {
@@ -27,12 +30,18 @@ class Emulation {
   Emulation& operator=(const Emulation&) = delete;
 
   const std::filesystem::path& folder() const { return folder_; }
+  // How long every stage takes for a step: the head, which is last and short, not counted.
+  std::vector<double> StageSeconds(const engine::StepRecord& step) const;
   // What a rank's configuration calls its backend: "emulated:FOLDER#RANK".
   std::string BackendName(int rank) const;
 
  private:
-  explicit Emulation(std::filesystem::path folder) : folder_(std::move(folder)) {}
+  Emulation(std::filesystem::path folder, const sim::SimulationSetup& setup, double time_scale);
+
   std::filesystem::path folder_;
+  plan::HardwareCost cost_;
+  std::vector<std::vector<plan::LayerRange>> layers_;  // by stage, of all its loops
+  double time_scale_;
 };
 
 // Whether a backend's name is one of those.

@@ -219,6 +219,15 @@ plan::PipelineCost PriorCost(const EngineFlags& flags, const EngineSetup& setup,
   return costs.Load(setup.shape, assumed.stages.front().top_k).value_or(assumed);
 }
 
+// Empty where ranks compute.
+std::function<std::vector<double>(const engine::StepRecord&)> ModelledSeconds(
+    const EngineSetup& setup) {
+  if (setup.emulation == nullptr) return {};
+  return [emulation = setup.emulation](const engine::StepRecord& step) {
+    return emulation->StageSeconds(step);
+  };
+}
+
 using RanksStarter =
     std::function<base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>>()>;
 
@@ -351,6 +360,7 @@ base::Result<std::unique_ptr<engine::Engine>> StartEngine(
                             .vocab_size = setup.model.vocab_size,
                             .context_length = setup.context_length,
                             .end_tokens = setup.model.end_tokens,
+                            .stage_seconds = ModelledSeconds(setup),
                             .trace = std::move(trace),
                             .costs_learnt = [costs](const auto& learnt) { costs.Save(learnt); },
                             .restart = restart,

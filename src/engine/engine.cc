@@ -180,7 +180,9 @@ void Engine::ReportComputed() {
     // A process's first step meets its weights and buffers for the first time: it tells nothing of
     // the next.
     if (std::exchange(group_is_warm_, true))
-      scheduler_.OnMeasured(in_flight_.front().plan, StageSeconds(record, group_->mesh()));
+      scheduler_.OnMeasured(in_flight_.front().plan, options_.stage_seconds
+                                                         ? options_.stage_seconds(record)
+                                                         : StageSeconds(record, group_->mesh()));
     counters_.Add(record);
     if (options_.trace) options_.trace(record);
     if (observer_) observer_(record);

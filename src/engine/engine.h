@@ -26,6 +26,9 @@ struct EngineOptions {
   int64_t vocab_size = 0;
   int64_t context_length = 0;
   std::vector<int32_t> end_tokens;
+  // How long every stage took for a step, as plans are to be made by it. Where empty: as its ranks
+  // have measured (StageSeconds). For ranks whose times are modelled and may be late on busy cores.
+  std::function<std::vector<double>(const StepRecord&)> stage_seconds;
   // Called with every computed step, before the step observer.
   std::function<void(const StepRecord&)> trace;
   // Called at the end with what steps have cost, where that is worth keeping.
