@@ -71,8 +71,7 @@ base::Result<ChunksRun> MeasurePrompt(engine::Engine& engine, const spec::Mesh& 
 }
 
 // In turns, so that a machine that changes is the same to all policies.
-base::Status MeasureRows(const ChunksFlags& flags, const EngineSetup& setup,
-                         std::vector<ChunksRow>& rows) {
+base::Status MeasureRows(const ChunksFlags& flags, std::vector<ChunksRow>& rows) {
   std::vector<std::unique_ptr<engine::Engine>> engines;
   for (const ChunksRow& row : rows) {
     EngineFlags of_row = flags.engine;
@@ -80,6 +79,8 @@ base::Status MeasureRows(const ChunksFlags& flags, const EngineSetup& setup,
     of_row.chunk_policy = row.policy;
     // A trace is of one engine.
     if (&row != &rows.back()) of_row.trace_out.clear();
+    // Each with its own longest chunk, where none is given.
+    LONGSPAN_ASSIGN_OR_RETURN(const EngineSetup setup, ResolveSetup(of_row));
     LONGSPAN_ASSIGN_OR_RETURN(auto engine,
                               StartBenchEngine(of_row, setup, {.tokens = row.prompt_length + 1}));
     // The first prompt warms up and teaches.
@@ -147,14 +148,12 @@ void PrintTable(const std::vector<ChunksRow>& rows) {
 
 CommandResult BenchChunks(const ChunksFlags& flags) {
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
-  const auto setup = ResolveSetup(flags.engine);
-  if (!setup.ok()) return setup.status();
   std::vector<ChunksRow> rows;
   for (const int64_t prompt_length : flags.prompt_lengths) {
     std::vector<ChunksRow> of_length;
     for (const std::string& policy : flags.policies)
       of_length.push_back({.policy = policy, .prompt_length = prompt_length, .runs = {}});
-    if (base::Status status = MeasureRows(flags, *setup, of_length); !status.ok()) return status;
+    if (base::Status status = MeasureRows(flags, of_length); !status.ok()) return status;
     std::move(of_length.begin(), of_length.end(), std::back_inserter(rows));
   }
   if (flags.json) {
