@@ -9,6 +9,11 @@
 
 namespace longspan::backend::cpu {
 
+// So few rows, a decoding step's, need a panel sooner than memory gives it. They go through it in
+// passes over pieces that stay in the first-level cache and fetch the next piece meanwhile.
+constexpr int64_t kFewRows = 8;
+constexpr int64_t kStepsOfFewRows = 32;
+
 // One tile of one pass over a ProductBlock.
 template <typename V, bool kBf16>
 struct ProductTile {
@@ -23,8 +28,13 @@ struct ProductTile {
   bool first_pass;
   bool last_pass;
 
+  const char* ahead;  // few rows: what is read next
+
   template <int kRows, int kVectors>
   [[gnu::noinline]] void Run() const;
+  // All columns of the panel, padding included.
+  template <int kRows, int kVectors>
+  [[gnu::noinline]] void RunFewRows() const;
 
   // Goes to the rows from `row` on, at most so many as a tile has; `wide` is room for them.
   [[gnu::always_inline]] void SetRows(int64_t row, float* wide) {
@@ -43,11 +53,20 @@ struct ProductTile {
   }
 
  private:
+  float* PartialSums() const {
+    return block->partial_sums + first_row * kPanelColumns + first_column;
+  }
+  // Takes up the sums where the pass before has left them, and leaves them for the next, or writes
+  // the result.
+  template <int kRows, int kVectors>
+  [[gnu::always_inline]] void Begin(Accumulators<V, kRows, kVectors>& sums) const;
+  template <int kRows, int kVectors>
+  [[gnu::always_inline]] void End(Accumulators<V, kRows, kVectors>& sums) const;
   // The result's cache lines, while the sums are made.
-  template <int kRows>
+  template <int kRows, int kVectors>
   [[gnu::always_inline]] void PrefetchOut() const {
     const int64_t element = block->out_type == kFloat ? 4 : 2;
-    const int64_t bytes = V::kWidth * V::kTileVectors * element;
+    const int64_t bytes = V::kWidth * kVectors * element;
     const char* out = block->out + (first_row * block->out_stride + first_column) * element;
     for (int r = 0; r < kRows; ++r)
       for (int64_t byte = 0; byte < bytes; byte += 64)
@@ -62,30 +81,58 @@ struct ProductTile {
 
 template <typename V, bool kBf16>
 template <int kRows, int kVectors>
-void ProductTile<V, kBf16>::Run() const {
-  const ProductBlock& b = *block;
-  Accumulators<V, kRows, kVectors> sums;
-  float* partial = b.partial_sums + first_row * kPanelColumns + first_column;
+inline void ProductTile<V, kBf16>::Begin(Accumulators<V, kRows, kVectors>& sums) const {
+  const float* partial = PartialSums();
   LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) {
     LONGSPAN_UNROLL
     for (int v = 0; v < kVectors; ++v)
       sums.at[r][v] = first_pass ? V::Set(0) : V::Load(partial + r * kPanelColumns + v * V::kWidth);
   }
-  if (last_pass) PrefetchOut<kRows>();
-  MultiplyAdd<V, kBf16>(rows, b.panel + first_step * kPanelColumns + first_column, kPanelColumns,
-                        steps, sums);
-  if (!last_pass) {
-    LONGSPAN_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      LONGSPAN_UNROLL
-      for (int v = 0; v < kVectors; ++v)
-        V::Store(partial + r * kPanelColumns + v * V::kWidth, sums.at[r][v]);
-    }
-    return;
+  if (last_pass) PrefetchOut<kRows, kVectors>();
+}
+
+template <typename V, bool kBf16>
+template <int kRows, int kVectors>
+inline void ProductTile<V, kBf16>::End(Accumulators<V, kRows, kVectors>& sums) const {
+  if (last_pass) {
+    if (kBf16 && !kWidens && block->columns % 2 != 0) AddOddColumn(rows, sums);
+    return Finish(sums);
   }
-  if (kBf16 && !kWidens && b.columns % 2 != 0) AddOddColumn(rows, sums);
-  Finish(sums);
+  float* partial = PartialSums();
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    LONGSPAN_UNROLL
+    for (int v = 0; v < kVectors; ++v)
+      V::Store(partial + r * kPanelColumns + v * V::kWidth, sums.at[r][v]);
+  }
+}
+
+template <typename V, bool kBf16>
+template <int kRows, int kVectors>
+void ProductTile<V, kBf16>::Run() const {
+  Accumulators<V, kRows, kVectors> sums;
+  Begin(sums);
+  MultiplyAdd<V, kBf16>(rows, block->panel + first_step * kPanelColumns + first_column,
+                        kPanelColumns, steps, sums);
+  End(sums);
+}
+
+template <typename V, bool kBf16>
+template <int kRows, int kVectors>
+void ProductTile<V, kBf16>::RunFewRows() const {
+  constexpr int64_t kTileColumns = int64_t{V::kWidth} * kVectors;
+  ProductTile tile = *this;
+  for (tile.first_column = 0; tile.first_column < kPanelColumns;
+       tile.first_column += kTileColumns) {
+    Accumulators<V, kRows, kVectors> sums;
+    tile.Begin(sums);
+    MultiplyAddFewRows<V, kBf16>(rows,
+                                 block->panel + first_step * kPanelColumns + tile.first_column,
+                                 steps, tile.ahead, sums);
+    tile.End(sums);
+    tile.ahead += steps * kTileColumns * 4;
+  }
 }
 
 // The last pair of an odd number of columns has no second element to read.
@@ -132,17 +179,25 @@ void Product(const ProductBlock& block) {
   using Tile = ProductTile<V, kBf16>;
   // Whole ones; widened rows end with a zero where they need one.
   const int64_t steps = kBf16 ? (block.columns + (Tile::kWidens ? 1 : 0)) / 2 : block.columns;
+  const bool few_rows = block.rows <= kFewRows;
+  const int64_t most_steps = few_rows ? kStepsOfFewRows : kStepsPerPass;
   alignas(64) float wide[Tile::kWidens ? V::kTileRows * 2 * kStepsPerPass : 1];
-  for (int64_t first_step = 0; first_step == 0 || first_step < steps; first_step += kStepsPerPass) {
+  for (int64_t first_step = 0; first_step == 0 || first_step < steps; first_step += most_steps) {
     const int64_t left = steps - first_step;
     Tile tile;
     tile.block = &block;
     tile.first_step = first_step;
-    tile.steps = left < kStepsPerPass ? left : kStepsPerPass;
+    tile.steps = left < most_steps ? left : most_steps;
     tile.first_pass = first_step == 0;
-    tile.last_pass = left <= kStepsPerPass;
+    tile.last_pass = left <= most_steps;
+    tile.ahead =
+        reinterpret_cast<const char*>(block.panel + (first_step + tile.steps) * kPanelColumns);
     for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
       tile.SetRows(row, wide);
+      if (few_rows) {
+        WithFewRows<V, V::kTileRows>(block.rows - row, tile);
+        continue;
+      }
       for (int64_t column = 0; column < block.panel_columns; column += kTileColumns) {
         const int64_t columns_left = block.panel_columns - column;
         tile.first_column = column;

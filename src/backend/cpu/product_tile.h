@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "backend/cpu/kernel_table.h"
 #include "backend/cpu/row_kernels.h"
 #include "backend/cpu/simd_math.h"
 
@@ -99,6 +100,68 @@ template <typename V, bool kBf16, int kRows, int kVectors>
       }
     }
   }
+}
+
+// The widest tile, in vectors that divide a panel, whose sums for so many rows take no more registers
+// than those of a full tile: the fewer rows, the more columns it needs to hide the latency of its
+// additions and to read a panel in long runs.
+template <typename V, int kRows>
+constexpr int VectorsOfRows() {
+  int vectors = V::kTileVectors;
+  while (2 * vectors * kRows <= V::kTileRows * V::kTileVectors &&
+         2 * vectors * V::kWidth <= kPanelColumns)
+    vectors *= 2;
+  return vectors;
+}
+
+// MultiplyAdd for tiles of VectorsOfRows, which goes through the vectors of a step one at a time
+// since their sums leave no registers for more. Meanwhile it fetches from `ahead` on as many bytes as
+// it reads.
+template <typename V, bool kBf16, int kRows, int kVectors>
+[[gnu::always_inline]] inline void MultiplyAddFewRows(const char* const* a, const uint32_t* w,
+                                                      int64_t steps, const char* ahead,
+                                                      Accumulators<V, kRows, kVectors>& sums) {
+  using Vec = typename V::Vec;
+  constexpr int64_t kStepBytes = int64_t{kVectors} * V::kWidth * 4;
+  constexpr bool kWidens = kWidensRows<V, kBf16>;
+  const char* row[kRows];
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kRows; ++r) row[r] = a[r];
+  for (int64_t step = 0; step < steps; ++step, w += kPanelColumns, ahead += kStepBytes) {
+    LONGSPAN_UNROLL
+    for (int64_t byte = 0; byte < kStepBytes; byte += 64) __builtin_prefetch(ahead + byte);
+    Vec x[kRows][2];
+    LONGSPAN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      x[r][0] = V::BroadcastWord(row[r] + kRowStepBytes<V, kBf16> * step);
+      if constexpr (kWidens) x[r][1] = V::BroadcastWord(row[r] + 8 * step + 4);
+    }
+    LONGSPAN_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      const Vec column = V::LoadWords(w + v * V::kWidth);
+      LONGSPAN_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        Vec& sum = sums.at[r][v];
+        if constexpr (kWidens) {
+          V::AddProduct(sum, x[r][0], V::LowHalf(column));
+          V::AddProduct(sum, x[r][1], V::HighHalf(column));
+        } else if constexpr (kBf16) {
+          sum = V::DotBf16(sum, x[r][0], column);
+        } else {
+          V::AddProduct(sum, x[r][0], column);
+        }
+      }
+    }
+  }
+}
+
+// Calls function.template RunFewRows<rows, vectors>() for rows in [1, kRows].
+template <typename V, int kRows, typename Function>
+[[gnu::always_inline]] inline void WithFewRows(int64_t rows, const Function& function) {
+  if constexpr (kRows > 1) {
+    if (rows < kRows) return WithFewRows<V, kRows - 1>(rows, function);
+  }
+  function.template RunFewRows<kRows, VectorsOfRows<V, kRows>()>();
 }
 
 // Calls function.template Run<rows, vectors>() for rows in [1, kRows], vectors in [1, kVectors].
