@@ -10,9 +10,12 @@
 namespace longspan::backend::cpu {
 
 // So few rows, a decoding step's, need a panel sooner than memory gives it. They go through it in
-// passes over pieces that stay in the first-level cache and fetch the next piece meanwhile.
+// passes over pieces that stay in the first-level cache and fetch the next piece meanwhile, or,
+// where a tile is as wide as the panel, what lies so many bytes on: more, and the machine's own
+// prefetcher is disturbed.
 constexpr int64_t kFewRows = 8;
 constexpr int64_t kStepsOfFewRows = 32;
+constexpr int64_t kBytesAhead = 1024;
 
 // One tile of one pass over a ProductBlock.
 template <typename V, bool kBf16>
@@ -27,8 +30,6 @@ struct ProductTile {
   int64_t steps;
   bool first_pass;
   bool last_pass;
-
-  const char* ahead;  // few rows: what is read next
 
   template <int kRows, int kVectors>
   [[gnu::noinline]] void Run() const;
@@ -122,16 +123,23 @@ template <typename V, bool kBf16>
 template <int kRows, int kVectors>
 void ProductTile<V, kBf16>::RunFewRows() const {
   constexpr int64_t kTileColumns = int64_t{V::kWidth} * kVectors;
+  constexpr bool kWholePanel = kTileColumns == kPanelColumns;
+  const uint32_t* panel = block->panel + first_step * kPanelColumns;
+  const char* ahead = reinterpret_cast<const char*>(panel) +
+                      (kWholePanel ? kBytesAhead : steps * kPanelColumns * 4);
   ProductTile tile = *this;
   for (tile.first_column = 0; tile.first_column < kPanelColumns;
        tile.first_column += kTileColumns) {
     Accumulators<V, kRows, kVectors> sums;
     tile.Begin(sums);
-    MultiplyAddFewRows<V, kBf16>(rows,
-                                 block->panel + first_step * kPanelColumns + tile.first_column,
-                                 steps, tile.ahead, sums);
+    const FetchAhead<kTileColumns * 4> fetch{ahead};
+    if constexpr (kVectors > V::kTileVectors) {
+      MultiplyAddWide<V, kBf16>(rows, panel + tile.first_column, kPanelColumns, steps, sums, fetch);
+    } else {
+      MultiplyAdd<V, kBf16>(rows, panel + tile.first_column, kPanelColumns, steps, sums, fetch);
+    }
     tile.End(sums);
-    tile.ahead += steps * kTileColumns * 4;
+    ahead += steps * kTileColumns * 4;
   }
 }
 
@@ -190,8 +198,6 @@ void Product(const ProductBlock& block) {
     tile.steps = left < most_steps ? left : most_steps;
     tile.first_pass = first_step == 0;
     tile.last_pass = left <= most_steps;
-    tile.ahead =
-        reinterpret_cast<const char*>(block.panel + (first_step + tile.steps) * kPanelColumns);
     for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
       tile.SetRows(row, wide);
       if (few_rows) {

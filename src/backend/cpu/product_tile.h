@@ -53,18 +53,34 @@ template <typename V>
   }
 }
 
+// What a product fetches in every step: nothing, or a piece of what is read next.
+struct NoFetch {
+  void operator()(int64_t /*step*/) const {}
+};
+template <int64_t kStepBytes>
+struct FetchAhead {
+  const char* ahead;
+  [[gnu::always_inline]] void operator()(int64_t step) const {
+    LONGSPAN_UNROLL
+    for (int64_t byte = 0; byte < kStepBytes; byte += 64)
+      __builtin_prefetch(ahead + step * kStepBytes + byte);
+  }
+};
+
 // sums += A W for `steps` steps of 32-bit words (see kPanelColumns): a[row] points to the row's
 // elements (RowElement), w to the tile's first column of the first step, steps being w_stride words
 // apart.
-template <typename V, bool kBf16, int kRows, int kVectors>
+template <typename V, bool kBf16, int kRows, int kVectors, typename Fetch = NoFetch>
 [[gnu::always_inline]] inline void MultiplyAdd(const char* const* a, const uint32_t* w,
                                                int64_t w_stride, int64_t steps,
-                                               Accumulators<V, kRows, kVectors>& sums) {
+                                               Accumulators<V, kRows, kVectors>& sums,
+                                               const Fetch& fetch = {}) {
   using Vec = typename V::Vec;
   const char* row[kRows];
   LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) row[r] = a[r];
   for (int64_t step = 0; step < steps; ++step, w += w_stride) {
+    fetch(step);
     Vec column[kVectors];
     if constexpr (!kWidensRows<V, kBf16>) {
       LONGSPAN_UNROLL
@@ -102,9 +118,9 @@ template <typename V, bool kBf16, int kRows, int kVectors>
   }
 }
 
-// The widest tile, in vectors that divide a panel, whose sums for so many rows take no more registers
-// than those of a full tile: the fewer rows, the more columns it needs to hide the latency of its
-// additions and to read a panel in long runs.
+// The widest tile, in vectors that divide a panel, whose sums for so many rows take no more
+// registers than those of a full tile: the fewer rows, the more columns it needs to hide the
+// latency of its additions and to read a panel in long runs.
 template <typename V, int kRows>
 constexpr int VectorsOfRows() {
   int vectors = V::kTileVectors;
@@ -114,22 +130,20 @@ constexpr int VectorsOfRows() {
   return vectors;
 }
 
-// MultiplyAdd for tiles of VectorsOfRows, which goes through the vectors of a step one at a time
-// since their sums leave no registers for more. Meanwhile it fetches from `ahead` on as many bytes as
-// it reads.
-template <typename V, bool kBf16, int kRows, int kVectors>
-[[gnu::always_inline]] inline void MultiplyAddFewRows(const char* const* a, const uint32_t* w,
-                                                      int64_t steps, const char* ahead,
-                                                      Accumulators<V, kRows, kVectors>& sums) {
+// MultiplyAdd for tiles that are wider than kTileVectors: vectors of a step are taken one at a
+// time, since the sums leave no registers for more.
+template <typename V, bool kBf16, int kRows, int kVectors, typename Fetch>
+[[gnu::always_inline]] inline void MultiplyAddWide(const char* const* a, const uint32_t* w,
+                                                   int64_t w_stride, int64_t steps,
+                                                   Accumulators<V, kRows, kVectors>& sums,
+                                                   const Fetch& fetch) {
   using Vec = typename V::Vec;
-  constexpr int64_t kStepBytes = int64_t{kVectors} * V::kWidth * 4;
   constexpr bool kWidens = kWidensRows<V, kBf16>;
   const char* row[kRows];
   LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) row[r] = a[r];
-  for (int64_t step = 0; step < steps; ++step, w += kPanelColumns, ahead += kStepBytes) {
-    LONGSPAN_UNROLL
-    for (int64_t byte = 0; byte < kStepBytes; byte += 64) __builtin_prefetch(ahead + byte);
+  for (int64_t step = 0; step < steps; ++step, w += w_stride) {
+    fetch(step);
     Vec x[kRows][2];
     LONGSPAN_UNROLL
     for (int r = 0; r < kRows; ++r) {
