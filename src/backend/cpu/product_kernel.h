@@ -9,11 +9,9 @@
 
 namespace longspan::backend::cpu {
 
-// So few rows, a decoding step's, need a panel sooner than memory gives it. They go through it in
-// passes over pieces that stay in the first-level cache and fetch the next piece meanwhile, or,
-// where a tile is as wide as the panel, what lies so many bytes on: more, and the machine's own
-// prefetcher is disturbed.
-constexpr int64_t kFewRows = 8;
+// kFewRows go through a panel in passes over pieces that stay in the first-level cache and fetch
+// the next piece meanwhile, or, where a tile is as wide as the panel, what lies so many bytes on:
+// more, and the machine's own prefetcher is disturbed.
 constexpr int64_t kStepsOfFewRows = 32;
 constexpr int64_t kBytesAhead = 1024;
 
@@ -133,11 +131,7 @@ void ProductTile<V, kBf16>::RunFewRows() const {
     Accumulators<V, kRows, kVectors> sums;
     tile.Begin(sums);
     const FetchAhead<kTileColumns * 4> fetch{ahead};
-    if constexpr (kVectors > V::kTileVectors) {
-      MultiplyAddWide<V, kBf16>(rows, panel + tile.first_column, kPanelColumns, steps, sums, fetch);
-    } else {
-      MultiplyAdd<V, kBf16>(rows, panel + tile.first_column, kPanelColumns, steps, sums, fetch);
-    }
+    MultiplyAdd<V, kBf16>(rows, panel + tile.first_column, kPanelColumns, steps, sums, fetch);
     tile.End(sums);
     ahead += steps * kTileColumns * 4;
   }

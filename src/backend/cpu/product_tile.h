@@ -55,17 +55,61 @@ template <typename V>
 
 // What a product fetches in every step: nothing, or a piece of what is read next.
 struct NoFetch {
-  void operator()(int64_t /*step*/) const {}
+  void operator()() const {}
 };
 template <int64_t kStepBytes>
 struct FetchAhead {
   const char* ahead;
-  [[gnu::always_inline]] void operator()(int64_t step) const {
+  [[gnu::always_inline]] void operator()() {
     LONGSPAN_UNROLL
-    for (int64_t byte = 0; byte < kStepBytes; byte += 64)
-      __builtin_prefetch(ahead + step * kStepBytes + byte);
+    for (int64_t byte = 0; byte < kStepBytes; byte += 64) __builtin_prefetch(ahead + byte);
+    ahead += kStepBytes;
   }
 };
+
+// MultiplyAdd for tiles that are wider than kTileVectors: vectors of a step are taken one at a
+// time, since the sums leave no registers for more.
+template <typename V, bool kBf16, int kRows, int kVectors, typename Fetch>
+[[gnu::always_inline]] inline void MultiplyAddWide(const char* const* a, const uint32_t* w,
+                                                   int64_t w_stride, int64_t steps,
+                                                   Accumulators<V, kRows, kVectors>& sums,
+                                                   Fetch fetch) {
+  using Vec = typename V::Vec;
+  constexpr bool kWidens = kWidensRows<V, kBf16>;
+  const char* row[kRows];
+  LONGSPAN_UNROLL
+  for (int r = 0; r < kRows; ++r) row[r] = a[r];
+  for (int64_t step = 0; step < steps; ++step, w += w_stride) {
+    fetch();
+    // Of many rows one half of the pairs after the other: there are registers for half as many
+    // elements.
+    constexpr int kHalves = kWidens && kRows > 2 ? 2 : 1;
+    LONGSPAN_UNROLL
+    for (int half = 0; half < kHalves; ++half) {
+      Vec x[kRows];
+      LONGSPAN_UNROLL
+      for (int r = 0; r < kRows; ++r)
+        x[r] = V::BroadcastWord(row[r] + kRowStepBytes<V, kBf16> * step + 4 * half);
+      LONGSPAN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        Vec column = V::LoadWords(w + v * V::kWidth);
+        if constexpr (kHalves == 2) column = half == 0 ? V::LowHalf(column) : V::HighHalf(column);
+        LONGSPAN_UNROLL
+        for (int r = 0; r < kRows; ++r) {
+          Vec& sum = sums.at[r][v];
+          if constexpr (kWidens && kHalves == 1) {
+            V::AddProduct(sum, x[r], V::LowHalf(column));
+            V::AddProduct(sum, V::BroadcastWord(row[r] + 8 * step + 4), V::HighHalf(column));
+          } else if constexpr (kBf16 && !kWidens) {
+            sum = V::DotBf16(sum, x[r], column);
+          } else {
+            V::AddProduct(sum, x[r], column);
+          }
+        }
+      }
+    }
+  }
+}
 
 // sums += A W for `steps` steps of 32-bit words (see kPanelColumns): a[row] points to the row's
 // elements (RowElement), w to the tile's first column of the first step, steps being w_stride words
@@ -74,13 +118,15 @@ template <typename V, bool kBf16, int kRows, int kVectors, typename Fetch = NoFe
 [[gnu::always_inline]] inline void MultiplyAdd(const char* const* a, const uint32_t* w,
                                                int64_t w_stride, int64_t steps,
                                                Accumulators<V, kRows, kVectors>& sums,
-                                               const Fetch& fetch = {}) {
+                                               Fetch fetch = {}) {
+  if constexpr (kVectors > V::kTileVectors)
+    return MultiplyAddWide<V, kBf16>(a, w, w_stride, steps, sums, fetch);
   using Vec = typename V::Vec;
   const char* row[kRows];
   LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) row[r] = a[r];
   for (int64_t step = 0; step < steps; ++step, w += w_stride) {
-    fetch(step);
+    fetch();
     Vec column[kVectors];
     if constexpr (!kWidensRows<V, kBf16>) {
       LONGSPAN_UNROLL
@@ -128,45 +174,6 @@ constexpr int VectorsOfRows() {
          2 * vectors * V::kWidth <= kPanelColumns)
     vectors *= 2;
   return vectors;
-}
-
-// MultiplyAdd for tiles that are wider than kTileVectors: vectors of a step are taken one at a
-// time, since the sums leave no registers for more.
-template <typename V, bool kBf16, int kRows, int kVectors, typename Fetch>
-[[gnu::always_inline]] inline void MultiplyAddWide(const char* const* a, const uint32_t* w,
-                                                   int64_t w_stride, int64_t steps,
-                                                   Accumulators<V, kRows, kVectors>& sums,
-                                                   const Fetch& fetch) {
-  using Vec = typename V::Vec;
-  constexpr bool kWidens = kWidensRows<V, kBf16>;
-  const char* row[kRows];
-  LONGSPAN_UNROLL
-  for (int r = 0; r < kRows; ++r) row[r] = a[r];
-  for (int64_t step = 0; step < steps; ++step, w += w_stride) {
-    fetch(step);
-    Vec x[kRows][2];
-    LONGSPAN_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      x[r][0] = V::BroadcastWord(row[r] + kRowStepBytes<V, kBf16> * step);
-      if constexpr (kWidens) x[r][1] = V::BroadcastWord(row[r] + 8 * step + 4);
-    }
-    LONGSPAN_UNROLL
-    for (int v = 0; v < kVectors; ++v) {
-      const Vec column = V::LoadWords(w + v * V::kWidth);
-      LONGSPAN_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        Vec& sum = sums.at[r][v];
-        if constexpr (kWidens) {
-          V::AddProduct(sum, x[r][0], V::LowHalf(column));
-          V::AddProduct(sum, x[r][1], V::HighHalf(column));
-        } else if constexpr (kBf16) {
-          sum = V::DotBf16(sum, x[r][0], column);
-        } else {
-          V::AddProduct(sum, x[r][0], column);
-        }
-      }
-    }
-  }
 }
 
 // Calls function.template RunFewRows<rows, vectors>() for rows in [1, kRows].
