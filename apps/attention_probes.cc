@@ -286,8 +286,7 @@ base::Result<OpFigure> ProbeIndexMerge(OpBench& bench, int64_t rows, int64_t top
       {.op = "index_merge",
        .shape = fmt::format("{} parts, {} of {}", kParts, top_k, rows),
        // As many are read as are taken.
-       .bytes = static_cast<double>((args.scores.bytes() + args.positions.bytes()) / kParts +
-                                    args.counts.bytes())});
+       .bytes = static_cast<double>(rows * top_k * 8 + args.counts.bytes())});
 }
 
 base::Result<OpFigure> ProbeIndexTake(OpBench& bench, const SliceShape& shape, int64_t top_k) {
