@@ -175,14 +175,14 @@ inline void ProductTile<V, kBf16>::Finish(const Accumulators<V, kRows, kVectors>
   }
 }
 
-template <typename V, bool kBf16>
-void Product(const ProductBlock& block) {
-  constexpr int64_t kTileColumns = int64_t{V::kWidth} * V::kTileVectors;
+// Calls rows(tile, wide) for every pass of `most_steps` steps at most; `wide` is what SetRows
+// takes.
+template <typename V, bool kBf16, typename Rows>
+[[gnu::always_inline]] inline void ForPasses(const ProductBlock& block, int64_t most_steps,
+                                             const Rows& rows) {
   using Tile = ProductTile<V, kBf16>;
   // Whole ones; widened rows end with a zero where they need one.
   const int64_t steps = kBf16 ? (block.columns + (Tile::kWidens ? 1 : 0)) / 2 : block.columns;
-  const bool few_rows = block.rows <= kFewRows;
-  const int64_t most_steps = few_rows ? kStepsOfFewRows : kStepsPerPass;
   alignas(64) float wide[Tile::kWidens ? V::kTileRows * 2 * kStepsPerPass : 1];
   for (int64_t first_step = 0; first_step == 0 || first_step < steps; first_step += most_steps) {
     const int64_t left = steps - first_step;
@@ -192,12 +192,27 @@ void Product(const ProductBlock& block) {
     tile.steps = left < most_steps ? left : most_steps;
     tile.first_pass = first_step == 0;
     tile.last_pass = left <= most_steps;
+    rows(tile, wide);
+  }
+}
+
+template <typename V, bool kBf16>
+[[gnu::noinline]] void ProductOfFewRows(const ProductBlock& block) {
+  ForPasses<V, kBf16>(block, kStepsOfFewRows, [&](ProductTile<V, kBf16>& tile, float* wide) {
     for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
       tile.SetRows(row, wide);
-      if (few_rows) {
-        WithFewRows<V, V::kTileRows>(block.rows - row, tile);
-        continue;
-      }
+      WithFewRows<V, V::kTileRows>(block.rows - row, tile);
+    }
+  });
+}
+
+template <typename V, bool kBf16>
+void Product(const ProductBlock& block) {
+  constexpr int64_t kTileColumns = int64_t{V::kWidth} * V::kTileVectors;
+  if (block.rows <= kFewRows) return ProductOfFewRows<V, kBf16>(block);
+  ForPasses<V, kBf16>(block, kStepsPerPass, [&](ProductTile<V, kBf16>& tile, float* wide) {
+    for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
+      tile.SetRows(row, wide);
       for (int64_t column = 0; column < block.panel_columns; column += kTileColumns) {
         const int64_t columns_left = block.panel_columns - column;
         tile.first_column = column;
@@ -205,7 +220,7 @@ void Product(const ProductBlock& block) {
             block.rows - row, (columns_left + V::kWidth - 1) / V::kWidth, tile);
       }
     }
-  }
+  });
 }
 
 }  // namespace longspan::backend::cpu
