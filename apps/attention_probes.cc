@@ -55,6 +55,16 @@ std::vector<int32_t> Selections(const SliceShape& shape, int64_t top_k) {
   return selected;
 }
 
+// Pages of a rank that has every `stride`-th one of a sequence, as large as the tables' page table.
+View PageIndices(OpBench& bench, const ops::StepTables& tables, int32_t stride) {
+  const int64_t columns = tables.page_table.size(1);
+  std::vector<int32_t> indices;
+  for (int64_t slice = 0; slice < tables.slices; ++slice)
+    for (int64_t page = 0; page < columns; ++page)
+      indices.push_back(static_cast<int32_t>(page) * stride);
+  return bench.Indices(indices, {tables.slices, columns});
+}
+
 }  // namespace
 
 base::Result<OpFigure> ProbeAttention(OpBench& bench, const SliceShape& shape,
@@ -215,6 +225,90 @@ base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
                      .flops = 2 * scoring.Pairs() *
                               static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
                      .bytes = scored_bytes + static_cast<double>(selected.bytes())});
+}
+
+base::Result<OpFigure> ProbeIndexCandidates(OpBench& bench, const SliceShape& shape,
+                                            const spec::IndexerSpec& indexer) {
+  constexpr int32_t kRanks = 2;
+  SliceShape part = shape;
+  part.keys = std::max(part.rows, shape.keys / kRanks);
+  const int64_t rows = part.all_rows();
+  const int64_t copies = CacheCopies(bench, part, indexer.head_dim);
+  bench.Reserve({.rows = rows,
+                 .page_size = kPageSize,
+                 .index_heads = indexer.heads,
+                 .index_dim = indexer.head_dim,
+                 .index_top_k = indexer.top_k});
+  const View queries = bench.Random({rows, indexer.heads, indexer.head_dim});
+  const View head_weights = bench.Random(tensor::DType::kF32, {rows, indexer.heads});
+  const View keys = CachePlane(bench, part, copies, 1, indexer.head_dim);
+  const View scores = bench.Random(tensor::DType::kF32, {rows, indexer.top_k});
+  const View positions = bench.Indices(
+      std::vector<int32_t>(static_cast<size_t>(rows * indexer.top_k)), {rows, indexer.top_k});
+  std::vector<ops::IndexCandidatesArgs> variants;
+  for (const ops::StepTables& tables : bench.Tables(part, copies))
+    variants.push_back({.queries = queries,
+                        .head_weights = head_weights,
+                        .index_cache = keys,
+                        .tables = tables,
+                        .page_indices = PageIndices(bench, tables, kRanks),
+                        .scale = ScaleOf(indexer.head_dim),
+                        .scores = scores,
+                        .positions = positions});
+  return bench.Time(
+      bench.ops().index_candidates, variants,
+      {.op = "index_candidates",
+       .shape = fmt::format("{} of {}, {} heads of {}", indexer.top_k, Describe(part),
+                            indexer.heads, indexer.head_dim),
+       .flops = 2 * part.Pairs() * static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
+       .bytes = CacheBytes(bench, part, indexer.head_dim) +
+                static_cast<double>(queries.bytes() + scores.bytes() + positions.bytes())});
+}
+
+base::Result<OpFigure> ProbeIndexMerge(OpBench& bench, int64_t rows, int64_t top_k) {
+  constexpr int64_t kParts = 2;
+  std::vector<float> scores;
+  std::vector<int32_t> positions;
+  for (int64_t part = 0; part < kParts; ++part) {
+    for (int64_t place = 0; place < rows * top_k; ++place) {
+      const int64_t rank = kParts * (place % top_k) + part;  // the parts take turns
+      scores.push_back(-static_cast<float>(rank));
+      positions.push_back(static_cast<int32_t>(rank));
+    }
+  }
+  const ops::IndexMergeArgs args = {
+      .scores = bench.Numbers(scores, {kParts, rows, top_k}),
+      .positions = bench.Indices(positions, {kParts, rows, top_k}),
+      .counts =
+          bench.Indices(std::vector<int32_t>(static_cast<size_t>(kParts * rows)), {kParts, rows})};
+  return bench.Time<ops::IndexMergeArgs>(
+      bench.ops().index_merge, {args},
+      {.op = "index_merge",
+       .shape = fmt::format("{} parts, {} of {}", kParts, top_k, rows),
+       // As many are read as are taken.
+       .bytes = static_cast<double>(rows * top_k * 8 + args.counts.bytes())});
+}
+
+base::Result<OpFigure> ProbeIndexTake(OpBench& bench, const SliceShape& shape, int64_t top_k) {
+  const std::vector<int32_t> selected = Selections(shape, top_k);
+  std::vector<int32_t> counts;
+  for (int64_t row = 0; row < shape.all_rows(); ++row)
+    counts.push_back(
+        static_cast<int32_t>(std::min(top_k, shape.keys - shape.rows + 1 + row % shape.rows)));
+  const std::vector<ops::StepTables> tables = bench.Tables(shape, 1);
+  if (tables.empty()) return base::InvalidArgument("index_take: no tables");
+  const ops::IndexTakeArgs args = {
+      .counts = bench.Indices(counts, {shape.all_rows()}),
+      .tables = tables[0],
+      // The op works in place: with all pages there it finds what it has left.
+      .page_indices = PageIndices(bench, tables[0], 1),
+      .page_size = kPageSize,
+      .positions = bench.Indices(selected, {shape.all_rows(), top_k})};
+  return bench.Time<ops::IndexTakeArgs>(
+      bench.ops().index_take, {args},
+      {.op = "index_take",
+       .shape = fmt::format("{} of {}", top_k, Describe(shape)),
+       .bytes = static_cast<double>(2 * args.positions.bytes() + args.counts.bytes())});
 }
 
 base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t heads,

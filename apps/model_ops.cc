@@ -126,6 +126,11 @@ class StepOps {
     AddLinear(latent.query_rank, int64_t{indexer.heads} * indexer.head_dim);
     if (small_ops) Add(ProbeLayerNorm, rows_, int64_t{indexer.head_dim});
     Add(ProbeIndexSelect, shape_, indexer);
+    if (small_ops) {
+      Add(ProbeIndexCandidates, shape_, indexer);
+      Add(ProbeIndexMerge, rows_, int64_t{indexer.top_k});
+      Add(ProbeIndexTake, shape_, int64_t{indexer.top_k});
+    }
     Add(ProbeLatentAttention, shape_, latent, int64_t{indexer.top_k});
   }
   int64_t Most(int64_t count) const { return std::min<int64_t>(count, model_.vocab_size); }

@@ -42,6 +42,12 @@ base::Result<OpFigure> ProbeExpandedLatentAttention(OpBench& bench, const SliceS
                                                     const spec::LatentAttentionSpec& latent);
 base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
                                         const spec::IndexerSpec& indexer);
+// Where two ranks divide the pages of every sequence: what one finds in its half of the `shape`'s
+// keys, what is merged of both, and what it takes of its own.
+base::Result<OpFigure> ProbeIndexCandidates(OpBench& bench, const SliceShape& shape,
+                                            const spec::IndexerSpec& indexer);
+base::Result<OpFigure> ProbeIndexMerge(OpBench& bench, int64_t rows, int64_t top_k);
+base::Result<OpFigure> ProbeIndexTake(OpBench& bench, const SliceShape& shape, int64_t top_k);
 // Of two parts.
 base::Result<OpFigure> ProbeMergeAttention(OpBench& bench, int64_t rows, int64_t heads,
                                            int64_t dim);

@@ -15,6 +15,9 @@
 
 namespace longspan::backend::cpu {
 
+template <typename V, typename Compute>
+struct FewRowsStep;
+
 // A few query rows against one block of keys, in the first-level cache.
 template <typename V, typename Compute>
 struct AttentionStep {
@@ -81,6 +84,8 @@ struct AttentionStep {
   }
 
  private:
+  friend struct FewRowsStep<V, Compute>;
+
   int64_t padded_keys() const { return PaddedKeys(visible); }
 
   void WidenQueries() {
@@ -95,8 +100,8 @@ struct AttentionStep {
     AttentionStep* step;
     int64_t row;
     int64_t key;
-    template <int kTileRows, int kVectors>
-    [[gnu::noinline]] void Run() const;
+    template <int kTileRows, int kVectors, typename Fetch = NoFetch>
+    [[gnu::noinline]] void Run(Fetch fetch = {}) const;
   };
   struct Outputs {
     AttentionStep* step;
@@ -159,8 +164,8 @@ struct AttentionStep {
 };
 
 template <typename V, typename Compute>
-template <int kTileRows, int kVectors>
-void AttentionStep<V, Compute>::Scores::Run() const {
+template <int kTileRows, int kVectors, typename Fetch>
+void AttentionStep<V, Compute>::Scores::Run(Fetch fetch) const {
   const AttentionTile& tile = *step->tile;
   Accumulators<V, kTileRows, kVectors> sums;
   LONGSPAN_UNROLL
@@ -170,7 +175,7 @@ void AttentionStep<V, Compute>::Scores::Run() const {
   }
   const uint32_t* keys = tile.packed_keys + key;
   const int64_t steps = Steps<Compute>(tile.keys.dim);
-  MultiplyAdd<V, kBf16>(step->query + row, keys, kAttentionKeys, steps, sums);
+  MultiplyAdd<V, kBf16>(step->query + row, keys, kAttentionKeys, steps, sums, fetch);
   if (tile.rope_keys.dim > 0)
     MultiplyAdd<V, kBf16>(step->rope_query + row, keys + steps * kAttentionKeys, kAttentionKeys,
                           Steps<Compute>(tile.rope_keys.dim), sums);
@@ -232,14 +237,18 @@ int64_t BlockEnd(const AttentionTile& tile, int64_t first) {
   return first + kAttentionKeys < page_end ? first + kAttentionKeys : page_end;
 }
 
-// Attention of a tile to the blocks of keys that `blocks` packs, one after another.
-template <typename V, typename Compute, typename Blocks>
-[[gnu::always_inline]] inline void AttendBlocks(const AttentionTile& tile, const Blocks& blocks) {
+template <typename V, typename Compute>
+void BeginAttention(const AttentionTile& tile) {
   const int64_t rows = tile.tokens * tile.group;
   for (int64_t i = 0; i < rows * tile.dim_padded; ++i) tile.sums[i] = 0;
   for (int64_t i = 0; i < rows * 16; ++i) tile.denominators[i] = 0;
   for (int64_t i = 0; i < rows; ++i) tile.maxima[i] = AttentionStep<V, Compute>::kMasked;
+}
 
+// Attention of a tile to the blocks of keys that `blocks` packs, one after another.
+template <typename V, typename Compute, typename Blocks>
+[[gnu::always_inline]] inline void AttendBlocks(const AttentionTile& tile, const Blocks& blocks) {
+  BeginAttention<V, Compute>(tile);
   const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
   AttentionStep<V, Compute> step;
   step.tile = &tile;
@@ -282,10 +291,5 @@ struct CachedBlocks {
             {tile.rope_keys.dim > 0 ? tile.rope_keys : tile.values, first, count}};
   }
 };
-
-template <typename V, typename Compute, typename Cache>
-void AttendTile(const AttentionTile& tile) {
-  AttendBlocks<V, Compute>(tile, CachedBlocks<V, Compute, Cache>{tile});
-}
 
 }  // namespace longspan::backend::cpu

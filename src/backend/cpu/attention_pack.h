@@ -23,9 +23,32 @@ struct CacheRows {
     if (token >= count) return rows.zeros;
     int64_t position = first_token + token;
     if (rows.selected != nullptr) position = rows.selected[position];
-    const int64_t page = rows.pages[position / rows.page_size];
-    return rows.cache + page * rows.page_stride +
-           position % rows.page_size * rows.dim * static_cast<int64_t>(sizeof(Cache));
+    return Of(rows.pages[position / rows.page_size], position % rows.page_size);
+  }
+
+  // The `n` rows from `token` on; where they follow one another, pages are looked up once.
+  void Find(int64_t token, int64_t n, const char** found) const {
+    int64_t i = 0;
+    if (rows.selected == nullptr && token < count) {
+      const int64_t there = count - token < n ? count - token : n;
+      int64_t page = (first_token + token) / rows.page_size;
+      int64_t offset = first_token + token - page * rows.page_size;
+      while (i < there) {
+        const char* row = Of(rows.pages[page++], offset);
+        const int64_t left = rows.page_size - offset;
+        const int64_t run = there - i < left ? there - i : left;
+        for (int64_t j = 0; j < run; ++j) found[i + j] = row + j * row_bytes();
+        i += run;
+        offset = 0;
+      }
+    }
+    for (; i < n; ++i) found[i] = At(token + i);
+  }
+
+ private:
+  int64_t row_bytes() const { return rows.dim * static_cast<int64_t>(sizeof(Cache)); }
+  const char* Of(int64_t page, int64_t offset) const {
+    return rows.cache + page * rows.page_stride + offset * row_bytes();
   }
 };
 
@@ -46,7 +69,9 @@ struct CachePrefetch {
   }
 
  private:
-  static void Fetch(const char* row, int64_t dim) {
+  // Inlined, since GCC takes a function that only fetches for one without effect and drops its
+  // calls.
+  [[gnu::always_inline]] static void Fetch(const char* row, int64_t dim) {
     const int64_t bytes = dim * static_cast<int64_t>(sizeof(Cache));
     for (int64_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(row + byte, 0, 2);
   }
@@ -56,9 +81,9 @@ struct CachePrefetch {
 template <typename V, typename Compute, typename Cache>
 [[gnu::always_inline]] inline void FetchRows(const CacheRows<Cache>& rows, int64_t first, int n,
                                              const char** fetched) {
-  for (int i = 0; i < n; ++i) {
-    fetched[i] = rows.At(first + i);
-    if constexpr (sizeof(Compute) != sizeof(Cache)) {
+  rows.Find(first, n, fetched);
+  if constexpr (sizeof(Compute) != sizeof(Cache)) {
+    for (int i = 0; i < n; ++i) {
       char* to = rows.rows.converted +
                  i * ((rows.rows.dim + 15) / 16 * 16) * static_cast<int64_t>(sizeof(float));
       Convert<V, Cache, Compute>(fetched[i], to, rows.rows.dim);
@@ -73,20 +98,24 @@ constexpr int64_t Steps(int64_t dim) {
   return dim * static_cast<int64_t>(sizeof(Compute)) / 4;
 }
 
+// V::kWidth rows of so many words, transposed: word [step][row].
+template <typename V>
+[[gnu::always_inline]] inline void PackRows(const char* const* rows, int64_t steps, uint32_t* to) {
+  int64_t step = 0;
+  for (; step + V::kWidth <= steps; step += V::kWidth)
+    V::Transpose(rows, step, to + step * kAttentionKeys, kAttentionKeys);
+  for (; step < steps; ++step)
+    for (int i = 0; i < V::kWidth; ++i)
+      __builtin_memcpy(to + step * kAttentionKeys + i, rows[i] + 4 * step, 4);
+}
+
 // Keys transposed: word [step][token] for the product with a query.
 template <typename V, typename Compute, typename Cache>
 void PackKeys(const CacheRows<Cache>& rows, uint32_t* packed) {
-  const int64_t steps = Steps<Compute>(rows.rows.dim);
   for (int64_t token = 0; token < PaddedKeys(rows.count); token += V::kWidth) {
     const char* row[V::kWidth];
     FetchRows<V, Compute>(rows, token, V::kWidth, row);
-    uint32_t* to = packed + token;
-    int64_t step = 0;
-    for (; step + V::kWidth <= steps; step += V::kWidth)
-      V::Transpose(row, step, to + step * kAttentionKeys, kAttentionKeys);
-    for (; step < steps; ++step)
-      for (int i = 0; i < V::kWidth; ++i)
-        __builtin_memcpy(to + step * kAttentionKeys + i, row[i] + 4 * step, 4);
+    PackRows<V>(row, Steps<Compute>(rows.rows.dim), packed + token);
   }
 }
 

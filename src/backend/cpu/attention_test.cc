@@ -172,6 +172,25 @@ TEST_P(AttentionTest, ARowIsTheSameBitsWhateverComesWithIt) {
   }
 }
 
+// A decoding row goes another way through the cache than a chunk's rows.
+TEST_P(AttentionTest, ADecodingRowIsTheSameBitsAsInAChunk) {
+  for (const DType type : {DType::kF32, DType::kBf16}) {
+    for (const int64_t group : {1, 2, 4, 5, 7, 8}) {
+      for (const int64_t page_size : {16, 100, 200}) {
+        const Shape shape{group, 1, 80, page_size, type, type, 0.5f};
+        const Sequences s(shape, {301});
+        const int64_t row = group * shape.head_dim;
+        const auto whole = Attend(s, std::vector<SliceRange>{{0, 301}}, 1);
+        for (const int64_t position : {0, 63, 127, 128, 200, 300})
+          EXPECT_EQ(Attend(s, std::vector<SliceRange>{{position, position + 1}}, 1),
+                    std::vector<float>(whole.begin() + position * row,
+                                       whole.begin() + (position + 1) * row))
+              << group << " heads, page " << page_size << ", position " << position;
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, AttentionTest, testing::ValuesIn(SupportedIsas()), TestName);
 
 }  // namespace

@@ -21,6 +21,10 @@ constexpr int64_t kPanelColumns = 64;
 // and without.
 constexpr int64_t kStepsPerPass = 512;
 
+// So few rows, a decoding step's, cost less than what they are multiplied with takes to come from
+// memory.
+constexpr int64_t kFewRows = 8;
+
 // Query rows (tokens x heads of one group) of an attention task, and keys of a block, at most.
 constexpr int64_t kAttentionRows = 512;
 constexpr int64_t kAttentionKeys = 128;

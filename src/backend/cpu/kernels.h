@@ -3,6 +3,7 @@
 
 #include "backend/cpu/attention_kernel.h"
 #include "backend/cpu/expanded_attention_kernel.h"
+#include "backend/cpu/few_rows_attention.h"
 #include "backend/cpu/index_kernel.h"
 #include "backend/cpu/kernel_table.h"
 #include "backend/cpu/product_kernel.h"

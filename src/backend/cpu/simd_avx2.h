@@ -95,24 +95,22 @@ struct Avx2 {
 
   [[gnu::always_inline]] static void Transpose(const char* const* rows, int64_t offset,
                                                uint32_t* to, int64_t stride) {
-    __m256 r[8];
-    __m256 t[8];
-    for (int i = 0; i < 8; ++i)
-      r[i] = _mm256_loadu_ps(reinterpret_cast<const float*>(rows[i]) + offset);
-    for (int i = 0; i < 8; i += 2) {
-      t[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
-      t[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
-    }
-    // r[4q + m] holds, in its 128-bit lane k, word 4k + m of rows 4q .. 4q + 3.
-    for (int q = 0; q < 8; q += 4) {
-      r[q] = _mm256_shuffle_ps(t[q], t[q + 2], 0x44);
-      r[q + 1] = _mm256_shuffle_ps(t[q], t[q + 2], 0xee);
-      r[q + 2] = _mm256_shuffle_ps(t[q + 1], t[q + 3], 0x44);
-      r[q + 3] = _mm256_shuffle_ps(t[q + 1], t[q + 3], 0xee);
-    }
-    for (int m = 0; m < 4; ++m) {
-      StoreWords(to + m * stride, _mm256_permute2f128_ps(r[m], r[4 + m], 0x20));
-      StoreWords(to + (4 + m) * stride, _mm256_permute2f128_ps(r[m], r[4 + m], 0x31));
+    const auto half = [&](int row, int64_t word) {
+      return _mm_loadu_ps(reinterpret_cast<const float*>(rows[row]) + offset + word);
+    };
+    // Four words of two rows, put together as they are loaded: lanes that stay apart then.
+    for (int64_t word = 0; word < 8; word += 4) {
+      __m256 r[4];
+      for (int i = 0; i < 4; ++i)
+        r[i] = _mm256_insertf128_ps(_mm256_castps128_ps256(half(i, word)), half(4 + i, word), 1);
+      const __m256 low01 = _mm256_unpacklo_ps(r[0], r[1]);
+      const __m256 high01 = _mm256_unpackhi_ps(r[0], r[1]);
+      const __m256 low23 = _mm256_unpacklo_ps(r[2], r[3]);
+      const __m256 high23 = _mm256_unpackhi_ps(r[2], r[3]);
+      StoreWords(to + word * stride, _mm256_shuffle_ps(low01, low23, 0x44));
+      StoreWords(to + (word + 1) * stride, _mm256_shuffle_ps(low01, low23, 0xee));
+      StoreWords(to + (word + 2) * stride, _mm256_shuffle_ps(high01, high23, 0x44));
+      StoreWords(to + (word + 3) * stride, _mm256_shuffle_ps(high01, high23, 0xee));
     }
   }
 
