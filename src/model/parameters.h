@@ -10,7 +10,8 @@
 namespace longspan::model {
 
 // Elements of all matrices (norms and biases, a per mille of a model, are left out); a tied
-// embedding counts twice, since the embedding and the head hold a copy each.
+// embedding counts twice, since the embedding and the head may hold a copy each: where they share
+// one (a rank that has both, on the host), this is an upper bound.
 int64_t Parameters(const spec::ModelSpec& model);
 
 // What all ranks of a mesh hold together: every context-parallel rank has all of its stage, but for

@@ -45,11 +45,21 @@ base::Result<std::unique_ptr<StageModel>> StageModel::Load(const spec::ModelSpec
   const std::vector<float> frequencies =
       RopeInverseFrequencies(model.attention.rope, RotatedDimensions(model));
   LONGSPAN_ASSIGN_OR_RETURN(stage->inverse_frequencies_, loader.Constant(frequencies));
-  if (part.embedding) {
-    LONGSPAN_ASSIGN_OR_RETURN(
-        stage->embedding_,
-        loader.Table({std::string(checkpoint::kEmbeddingName), model.vocab_size, loader.ranks()},
-                     model.hidden_size));
+  const NamedMatrix embedding = {std::string(checkpoint::kEmbeddingName), model.vocab_size,
+                                 loader.ranks()};
+  const NamedMatrix head = {
+      std::string(model.tied_embeddings ? checkpoint::kEmbeddingName : checkpoint::kHeadName),
+      model.vocab_size, loader.ranks()};
+  bool is_shared = model.tied_embeddings && part.embedding && part.head && loader.ranks() == 1;
+  if (is_shared) {
+    LONGSPAN_ASSIGN_OR_RETURN(is_shared, loader.IsPackedExactly(head, model.hidden_size));
+  }
+  if (is_shared) {
+    LONGSPAN_ASSIGN_OR_RETURN(stage->head_, loader.Matrix({head}, model.hidden_size));
+    is_shared = stage->head_->is_table();
+  }
+  if (part.embedding && !is_shared) {
+    LONGSPAN_ASSIGN_OR_RETURN(stage->embedding_, loader.Table(embedding, model.hidden_size));
   }
   int total = 0;
   for (const plan::LayerRange& range : part.ranges) total += range.size();
@@ -66,10 +76,9 @@ base::Result<std::unique_ptr<StageModel>> StageModel::Load(const spec::ModelSpec
     LONGSPAN_ASSIGN_OR_RETURN(
         stage->final_norm_,
         loader.Vector({{std::string(checkpoint::kFinalNormName), model.hidden_size}}));
-    const std::string head(model.tied_embeddings ? checkpoint::kEmbeddingName
-                                                 : checkpoint::kHeadName);
-    LONGSPAN_ASSIGN_OR_RETURN(
-        stage->head_, loader.Matrix({{head, model.vocab_size, loader.ranks()}}, model.hidden_size));
+    if (stage->head_ == nullptr) {
+      LONGSPAN_ASSIGN_OR_RETURN(stage->head_, loader.Matrix({head}, model.hidden_size));
+    }
   }
   return stage;
 }
@@ -83,7 +92,10 @@ int32_t StageModel::EmbeddingRow(int32_t token) const {
 void StageModel::Embed(const Step& step, const tensor::ConstView& embedding_rows,
                        const tensor::View& residual) const {
   ops::Dispatch(step.context, step.ops.embedding,
-                {.table = embedding_.view(), .tokens = embedding_rows, .out = residual});
+                {.table = embedding_.view(),
+                 .packed = head_.get(),
+                 .tokens = embedding_rows,
+                 .out = residual});
   step.ranks.SumOverTensorRanks(residual);
 }
 

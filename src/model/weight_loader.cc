@@ -113,6 +113,12 @@ base::Result<tensor::Tensor> WeightLoader::SummedBias(const NamedMatrix& bias) {
   return Vector({bias});
 }
 
+base::Result<bool> WeightLoader::IsPackedExactly(const NamedMatrix& matrix,
+                                                 const MatrixColumns& columns) {
+  LONGSPAN_ASSIGN_OR_RETURN(const auto view, Read(matrix, columns));
+  return options_.compute == DType::kF32 || view.dtype() == options_.compute;
+}
+
 base::Result<tensor::Tensor> WeightLoader::Table(const NamedMatrix& matrix, int64_t columns) {
   LONGSPAN_ASSIGN_OR_RETURN(const auto view, Read(matrix, columns));
   const int64_t zero_rows = matrix.pieces > 1 ? 1 : 0;

@@ -87,6 +87,9 @@ class WeightLoader {
   // The bias of a product that ranks sum up, added once: the first rank has it, others none.
   base::Result<tensor::Tensor> SummedBias(const NamedMatrix& bias);
 
+  // Whether nothing of a matrix is rounded when it is packed for products.
+  base::Result<bool> IsPackedExactly(const NamedMatrix& matrix, const MatrixColumns& columns);
+
   // A matrix whose rows are looked up: in bf16 where it is stored so, else in f32; both exact. A
   // divided one ends with a row of zeros, for what other ranks have.
   base::Result<tensor::Tensor> Table(const NamedMatrix& matrix, int64_t columns);

@@ -8,8 +8,13 @@ using tensor::DType;
 
 void CheckArgs(const EmbeddingArgs& args) {
   CheckTable(args.tokens, DType::kI32, args.out.size(0), "tokens");
-  LONGSPAN_CHECK(IsFloat(args.table) && IsFloat(args.out) && args.table.size(1) == args.out.size(1),
-                 "embedding of {} columns into {}", args.table.size(1), args.out.size(1));
+  if (args.table.empty())
+    LONGSPAN_CHECK(args.packed != nullptr && args.packed->is_table(),
+                   "an embedding without a table");
+  const int64_t columns = args.table.empty() ? args.packed->columns() : args.table.size(1);
+  LONGSPAN_CHECK((args.table.empty() || IsFloat(args.table)) && IsFloat(args.out) &&
+                     columns == args.out.size(1),
+                 "embedding of {} columns into {}", columns, args.out.size(1));
 }
 
 void CheckArgs(const GatherRowsArgs& args) {

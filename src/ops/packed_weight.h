@@ -21,6 +21,8 @@ class PackedWeight {
   int64_t columns() const { return columns_; }
   // Device memory that it takes.
   virtual int64_t bytes() const = 0;
+  // Whether the embedding op can look its rows up, so that a head can be the embedding too.
+  virtual bool is_table() const { return false; }
 
  private:
   int64_t rows_;

@@ -29,6 +29,27 @@ TEST_P(RowsTest, EmbeddingCopiesRows) {
   }
 }
 
+// Where a head can be the embedding too.
+TEST_P(RowsTest, EmbeddingCopiesRowsOfPackedWeights) {
+  const DType type = GetParam().compute;
+  for (const int64_t hidden : {1, 33, 96, 576, 1030}) {
+    Devices devices(GetParam(), {.rows = 5});
+    const auto table = RandomValues(140 * hidden, 1, 1, type);
+    const std::vector<int32_t> tokens = {139, 0, 7, 64, 63};
+    const ops::PackedWeight* weight = devices.tested.Weight(table, type, 140, hidden);
+    if (!weight->is_table()) GTEST_SKIP() << "this backend looks no rows of packed weights up";
+    const View copied = devices.tested.Zeros(type, {5, hidden});
+    devices.tested.Run(
+        devices.tested.ops().embedding,
+        {.packed = weight, .tokens = devices.tested.Ints(tokens, {5}), .out = copied});
+    const std::vector<float> rows = devices.tested.ReadFloats(copied);
+    for (size_t row = 0; row < tokens.size(); ++row)
+      for (int64_t i = 0; i < hidden; ++i)
+        ASSERT_EQ(rows[static_cast<int64_t>(row) * hidden + i], table[tokens[row] * hidden + i])
+            << hidden << " " << row << " " << i;
+  }
+}
+
 TEST_P(RowsTest, GatherCopiesRows) {
   const DType type = GetParam().compute;
   for (const int64_t columns : {1, 31, 128}) {

@@ -1,14 +1,48 @@
 // The ops that go over rows one by one.
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/isa.h"
+#include "backend/cpu/packed.h"
 
 namespace longspan::backend::cpu {
 
 using tensor::Bf16;
 
+namespace {
+
+// A row of W, converted to `out`; its words lie a panel's row apart.
+void UnpackRow(const CpuPackedWeight& weight, int64_t row, ElementType out_type, char* out) {
+  constexpr int64_t kStepsAtOnce = 256;
+  const bool bf16 = weight.compute() == tensor::DType::kBf16;
+  const int64_t step_elements = bf16 ? 2 : 1;
+  const auto convert = ActiveKernels().convert[bf16 ? kBfloat : kFloat][out_type];
+  const int64_t out_bytes = out_type == kFloat ? 4 : 2;
+  const uint32_t* column = weight.panel(row / kPanelColumns) + row % kPanelColumns;
+  std::array<uint32_t, kStepsAtOnce> words;
+  for (int64_t first = 0; first < weight.steps(); first += kStepsAtOnce) {
+    const int64_t count = std::min(kStepsAtOnce, weight.steps() - first);
+    for (int64_t i = 0; i < count; ++i) words[i] = column[(first + i) * kPanelColumns];
+    const int64_t element = first * step_elements;
+    convert(words.data(), out + element * out_bytes,
+            std::min(count * step_elements, weight.columns() - element));
+  }
+}
+
+}  // namespace
+
 void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args) {
+  if (args.table.empty()) {
+    const auto* rows = args.tokens.data<int32_t>();
+    const auto& table = static_cast<const CpuPackedWeight&>(*args.packed);
+    ForRows(context, args.out.size(0), table.columns(), [&](int64_t row) {
+      LONGSPAN_DCHECK(rows[row] >= 0 && rows[row] < table.rows(), "token {}", rows[row]);
+      UnpackRow(table, rows[row], TypeOf(args.out), RowAt(args.out, row));
+    });
+    return;
+  }
   const auto* tokens = args.tokens.data<int32_t>();
   const auto convert = ActiveKernels().convert[TypeOf(args.table)][TypeOf(args.out)];
   const int64_t columns = args.out.size(1);

@@ -16,6 +16,7 @@ class CpuPackedWeight : public ops::PackedWeight {
       : PackedWeight(rows, columns), compute_(compute), words_(std::move(words)) {}
 
   int64_t bytes() const override { return words_.bytes(); }
+  bool is_table() const override { return true; }
   tensor::DType compute() const { return compute_; }
   int64_t panels() const { return (rows() + kPanelColumns - 1) / kPanelColumns; }
   // 32-bit words per output column.

@@ -198,7 +198,9 @@ template <typename V, bool kBf16, typename Rows>
 
 template <typename V, bool kBf16>
 [[gnu::noinline]] void ProductOfFewRows(const ProductBlock& block) {
-  ForPasses<V, kBf16>(block, kStepsOfFewRows, [&](ProductTile<V, kBf16>& tile, float* wide) {
+  // One row's tile reads a piece once, however long it is.
+  const int64_t most_steps = block.rows == 1 ? kStepsPerPass : kStepsOfFewRows;
+  ForPasses<V, kBf16>(block, most_steps, [&](ProductTile<V, kBf16>& tile, float* wide) {
     for (int64_t row = 0; row < block.rows; row += V::kTileRows) {
       tile.SetRows(row, wide);
       WithFewRows<V, V::kTileRows>(block.rows - row, tile);

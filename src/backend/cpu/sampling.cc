@@ -73,11 +73,22 @@ struct Scratch {
   int32_t* order;
 };
 
-double LogSum(const KernelTable& kernels, const float* logits, int64_t vocab_size) {
+// The largest logit, and the logarithm of the sum of all exponentials.
+struct LogitSum {
   float max = 0;
+  double log_sum = 0;
+};
+
+LogitSum SumOf(const KernelTable& kernels, const float* logits, int64_t vocab_size) {
+  LogitSum result;
   double sum = 0;
-  kernels.exp_sum(logits, vocab_size, &max, &sum);
-  return std::isinf(max) ? 0 : static_cast<double>(max) + std::log(sum);
+  kernels.exp_sum(logits, vocab_size, &result.max, &sum);
+  result.log_sum = std::isinf(result.max) ? 0 : static_cast<double>(result.max) + std::log(sum);
+  return result;
+}
+
+double LogSum(const KernelTable& kernels, const float* logits, int64_t vocab_size) {
+  return SumOf(kernels, logits, vocab_size).log_sum;
 }
 
 void ReadLogits(const float* logits, Candidates& candidates) {
@@ -85,11 +96,11 @@ void ReadLogits(const float* logits, Candidates& candidates) {
     candidates.scores()[token] = Logit(logits[token]);
 }
 
-int32_t LargestLogit(const float* logits, int64_t vocab_size) {
-  int64_t best = 0;
-  for (int64_t token = 1; token < vocab_size; ++token)
-    if (Logit(logits[token]) > Logit(logits[best])) best = token;
-  return static_cast<int32_t>(best);
+// The first one that is as large as the largest.
+int32_t LargestLogit(const float* logits, int64_t vocab_size, float max) {
+  const float* end = logits + vocab_size;
+  const float* best = std::find_if(logits, end, [max](float logit) { return Logit(logit) == max; });
+  return best == end ? 0 : static_cast<int32_t>(best - logits);
 }
 
 bool HasHistory(const ops::SamplingTables& tables, int64_t row) {
@@ -182,11 +193,11 @@ int32_t Draw(uint64_t seed, uint64_t position, const int32_t* column_tokens,
 }
 
 // The chosen column.
-int32_t SampleRow(const ops::SampleArgs& args, int64_t row, Candidates candidates) {
+int32_t SampleRow(const ops::SampleArgs& args, int64_t row, float max, Candidates candidates) {
   const ops::SamplingTables& tables = args.tables;
   const double temperature = tables.temperature.data<float>()[row];
   if (temperature == 0 && !HasHistory(tables, row))
-    return LargestLogit(args.logits.row<float>(row), candidates.size());
+    return LargestLogit(args.logits.row<float>(row), candidates.size(), max);
   ReadLogits(args.logits.row<float>(row), candidates);
   ApplyPenalties(tables, row, candidates.scores());
   const int32_t best = candidates.Best();
@@ -217,9 +228,10 @@ void Sample(tensor::ExecutionContext& context, const ops::SampleArgs& args) {
   const Scratch scratch(scope, Pool(context).threads(), vocab_size);
   Pool(context).ParallelFor(args.logits.size(0), [&](int64_t row, int thread) {
     const float* logits = args.logits.row<float>(row);
-    const int32_t column = SampleRow(args, row, scratch.Of(thread));
+    const LogitSum sum = SumOf(kernels, logits, vocab_size);
+    const int32_t column = SampleRow(args, row, sum.max, scratch.Of(thread));
     tokens[row] = static_cast<int32_t>(TokenOf(ColumnTokens(args, row), column));
-    logprobs[row] = static_cast<float>(Logit(logits[column]) - LogSum(kernels, logits, vocab_size));
+    logprobs[row] = static_cast<float>(Logit(logits[column]) - sum.log_sum);
   });
 }
 

@@ -15,6 +15,7 @@ class PackedMatrix : public ops::PackedWeight {
       : PackedWeight(rows, columns), buffer_(std::move(buffer)) {}
 
   int64_t bytes() const override { return buffer_.bytes(); }
+  bool is_table() const override { return true; }
   float* row(int64_t i) const { return static_cast<float*>(buffer_.data()) + i * columns(); }
 
   // The weight must be one that this backend packed.

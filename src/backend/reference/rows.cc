@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/reference/kernels.h"
+#include "backend/reference/packed_matrix.h"
 #include "backend/reference/thread_scratch.h"
 #include "tensor/host_memory.h"
 
@@ -11,6 +12,13 @@ namespace longspan::backend::reference {
 
 void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args) {
   const auto* tokens = args.tokens.data<int32_t>();
+  if (args.table.empty()) {
+    const PackedMatrix& table = PackedMatrix::From(args.packed);
+    Threads(context).ParallelFor(args.out.size(0), [&](int64_t row, int) {
+      std::copy_n(table.row(tokens[row]), table.columns(), args.out.row<float>(row));
+    });
+    return;
+  }
   Threads(context).ParallelFor(args.out.size(0), [&](int64_t row, int) {
     tensor::WidenRow(args.table, tokens[row], args.out.row<float>(row));
   });
