@@ -11,8 +11,10 @@
 #include "model/architecture.h"
 #include "plan/block_share.h"
 #include "plan/expert_share.h"
+#include "plan/memory_use.h"
 #include "plan/tensor_share.h"
 #include "sim/hardware_file.h"
+#include "sim/stage_split.h"
 
 namespace longspan::apps {
 namespace {
@@ -83,14 +85,25 @@ base::Result<int64_t> ChooseContextLength(const EngineFlags& flags, const spec::
   return int64_t{flags.context_length};
 }
 
-base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
-                                                         const spec::ModelSpec& model) {
+base::Result<std::vector<plan::LayerRange>> ChooseStages(
+    const EngineFlags& flags, const spec::ModelSpec& model,
+    const std::optional<plan::Deployment>& deployment) {
   const plan::PipelineShape shape = {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
   if (!flags.layer_partition.empty())
     return plan::ParseLayerPartition(flags.layer_partition, model.layers(), shape);
   // In the middle of a long prompt, where its average chunk is.
   const std::vector<double> costs = plan::LayerCosts(model, model.context_length / 4);
-  return plan::SplitLayers(costs, shape, plan::EndCostsOf(model));
+  const plan::EndCosts ends = plan::EndCostsOf(model);
+  if (!deployment) return plan::SplitLayers(costs, shape, ends);
+  LONGSPAN_ASSIGN_OR_RETURN(const int64_t longest, ChooseContextLength(flags, model));
+  const int64_t chunk =
+      flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size : kDefaultChunkTokens;
+  const double workspace = plan::MemoryOfRank(*deployment, {}, chunk).workspace_bytes;
+  return sim::SplitWithinMemory(
+      *deployment, costs, ends, shape,
+      {.prompt_tokens = flags.max_total_tokens.value_or(longest),
+       .memory_bytes = deployment->hardware.memory_bytes - workspace,
+       .memory_fraction = flags.max_total_tokens ? 1 : flags.memory_fraction});
 }
 
 base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
@@ -109,7 +122,7 @@ base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
   const plan::PipelineShape shape = {flags.mesh.pp, flags.virtual_stages};
   LONGSPAN_ASSIGN_OR_RETURN(setup.context_length, ChooseContextLength(flags, cluster.model));
   const plan::HardwareCost cost(setup.deployment);
-  LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, cluster.model));
+  LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, cluster.model, setup.deployment));
   setup.scheduler.chunk_tokens =
       flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size : kDefaultChunkTokens;
   setup.scheduler.chunk_policy = ChunkPolicyOf(flags);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,9 +44,12 @@ base::Status CheckBlocks(const std::filesystem::path& model_dir, const spec::Mod
 base::Result<int64_t> ChooseContextLength(const EngineFlags& flags, const spec::ModelSpec& model);
 
 // The layers of each virtual stage: as given, else by the multiply-adds of a chunk in the middle of
-// a long prompt. Real, emulated and simulated ranks have the same ones for the same flags.
-base::Result<std::vector<plan::LayerRange>> ChooseStages(const EngineFlags& flags,
-                                                         const spec::ModelSpec& model);
+// a long prompt, and where the hardware is known so that every rank's memory holds its own and the
+// cache of the longest sequence, if it can. Real, emulated and simulated ranks have the same ones
+// for the same flags and hardware.
+base::Result<std::vector<plan::LayerRange>> ChooseStages(
+    const EngineFlags& flags, const spec::ModelSpec& model,
+    const std::optional<plan::Deployment>& deployment);
 
 // What the engine's flags say of a simulated run.
 base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,

@@ -231,6 +231,19 @@ std::function<std::vector<double>(const engine::StepRecord&)> ModelledSeconds(
 using RanksStarter =
     std::function<base::Result<std::vector<std::unique_ptr<runtime::RankHandle>>>()>;
 
+// On GPUs of a kind that has a profile, whose figures count. Weights are kept in the compute type.
+std::optional<plan::Deployment> DeploymentOfGpus(const EngineFlags& flags,
+                                                 const EngineSetup& setup) {
+  if (!setup.on_gpu) return std::nullopt;
+  auto hardware = ProfileOfGpu(GpuName(flags.base_gpu_id));
+  if (!hardware) return std::nullopt;
+  return plan::Deployment{.model = setup.model,
+                          .mesh = flags.mesh,
+                          .hardware = std::move(*hardware),
+                          .precision = {.kv_bytes = tensor::SizeOf(setup.kv_cache),
+                                        .compute_bytes = tensor::SizeOf(setup.compute)}};
+}
+
 // Starts all ranks, as often as it is called.
 base::Result<RanksStarter> RankStarter(const EngineFlags& flags, const EngineSetup& setup,
                                        StagePlacement placement) {
@@ -299,10 +312,11 @@ base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   setup.kv_cache = ParseDType(flags.kv_cache_dtype, setup.compute);
   LONGSPAN_RETURN_IF_ERROR(backend->CheckTypes(setup.compute, setup.kv_cache));
   setup.shape = ShapeOf(flags);
-  LONGSPAN_ASSIGN_OR_RETURN(setup.stages, ChooseStages(flags, setup.model));
+  setup.on_gpu = !backend->is_on_host();
+  LONGSPAN_ASSIGN_OR_RETURN(setup.stages,
+                            ChooseStages(flags, setup.model, DeploymentOfGpus(flags, setup)));
   setup.threads = ChooseThreads(flags);
   LONGSPAN_ASSIGN_OR_RETURN(setup.context_length, ChooseContextLength(flags, setup.model));
-  setup.on_gpu = !backend->is_on_host();
   setup.chunk_tokens = flags.chunked_prefill_size > 0 ? flags.chunked_prefill_size
                                                       : DefaultChunkTokens(flags, setup);
   setup.chunk_tokens = std::min(setup.chunk_tokens, setup.context_length);

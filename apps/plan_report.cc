@@ -291,11 +291,13 @@ std::string Explain(const PlanReport& report) {
       rows, middle);
   for (size_t stage = 0; stage < best.stages.size(); ++stage) {
     const plan::LayerRange range = best.stages[stage];
-    const double weights = plan::MemoryOfRank(cost.deployment(), {&range, 1}, 0).weight_bytes;
-    add("  rank {} loop {}: layers {} to {} ({}), {:.2f} ms, weights of {:.2f} GB\n",
+    const plan::MemoryUse use = plan::MemoryOfRank(cost.deployment(), {&range, 1}, 0);
+    add("  rank {} loop {}: layers {} to {} ({}), {:.2f} ms, weights of {:.2f} GB, KV cache of "
+        "{:.2f} GB for the prompt\n",
         stage % static_cast<size_t>(best.mesh.pp), stage / static_cast<size_t>(best.mesh.pp),
         range.begin, range.end - 1, range.size(), 1e3 * cost.Seconds(range, {&slice, 1}, 0),
-        weights / kGb);
+        use.weight_bytes / kGb,
+        use.kv_bytes_per_token * static_cast<double>(report.request.prompt_tokens) / kGb);
   }
   add("\nIts {} chunks begin with {} tokens and end with {}: the longest one takes {:.3f} s of "
       "{:.3f} s, and each of the other {} ranks waits that long for the last one{}.\n",

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <functional>
 #include <limits>
 #include <numeric>
 
@@ -87,8 +86,8 @@ EndCosts EndCostsOf(const spec::ModelSpec& model) {
 }
 
 base::Result<std::vector<LayerRange>> SplitLayers(std::span<const double> costs,
-                                                  const PipelineShape& shape,
-                                                  const EndCosts& ends) {
+                                                  const PipelineShape& shape, const EndCosts& ends,
+                                                  const StageFits& fits) {
   const int layers = static_cast<int>(costs.size());
   LONGSPAN_RETURN_IF_ERROR(CheckShape(shape, layers));
   const int stages = shape.stages();
@@ -98,14 +97,20 @@ base::Result<std::vector<LayerRange>> SplitLayers(std::span<const double> costs,
   sum.back() += ends.head;
   sum.front() -= ends.embedding;
 
-  const auto range_cost = [&](int begin, int end) { return sum[end] - sum[begin]; };
+  constexpr double kUnreachable = std::numeric_limits<double>::infinity();
+  const auto range_cost = [&](int begin, int end) {
+    return fits && !fits({begin, end}) ? kUnreachable : sum[end] - sum[begin];
+  };
   const double most = CheapestCuts(layers, stages, range_cost, [](double a, double b) {
                         return std::max(a, b);
                       }).cost;
+  if (most == kUnreachable)
+    return base::ResourceExhausted("no division of {} layers into {} stages fits the memory",
+                                   layers, stages);
   // The others as even as can be, since a rank with several of them computes their sum.
   const auto square = [&](int begin, int end) {
     const double cost = range_cost(begin, end);
-    return cost <= most * (1 + kSameCost) ? cost * cost : std::numeric_limits<double>::infinity();
+    return cost <= most * (1 + kSameCost) ? cost * cost : kUnreachable;
   };
   const auto cut = CheapestCuts(layers, stages, square, std::plus<>()).cut;
   std::vector<LayerRange> ranges(stages);

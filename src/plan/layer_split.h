@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -42,13 +43,17 @@ struct PipelineShape {
   bool is_ring() const { return ranks > 1 && loops > 1; }
 };
 
+// Whether a range may be a stage; empty: any may.
+using StageFits = std::function<bool(LayerRange)>;
+
 // Contiguous, non-empty ranges in pipeline order, one per virtual stage, that minimise the cost of
 // the most expensive one; among those the most even ones, and of these the ones whose later stages
 // are lighter. `costs` has one entry per layer; 1 <= virtual stages <= layers, else
-// InvalidArgument.
+// InvalidArgument. Of the splits whose stages all pass `fits`; ResourceExhausted where none does.
 base::Result<std::vector<LayerRange>> SplitLayers(std::span<const double> costs,
                                                   const PipelineShape& shape,
-                                                  const EndCosts& ends = {});
+                                                  const EndCosts& ends = {},
+                                                  const StageFits& fits = {});
 
 // "15,15,15,16": layers of each virtual stage in pipeline order. It must have as many positive
 // entries, and they must sum to `layers`.

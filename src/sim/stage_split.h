@@ -19,15 +19,23 @@ struct StageLoad {
   double memory_fraction = 1;
 };
 
-// Layers by their seconds for a chunk in the middle of the prompt (plan::SplitLayers). Where a rank
-// would have more than its memory holds, as much by their bytes as makes all ranks fit, in eighths;
-// where nothing does, by seconds alone. Errors are those of SplitLayers.
+// The split with the least slowest stage (plan::SplitLayers, with these costs) of those that every
+// rank's memory holds: layers, embedding and head, and the prompt's cache. With loops, of those in
+// which no stage has more than a part of the memory, the largest part with which all ranks fit, in
+// 64ths. Where nothing fits, by cost alone. Errors are those of SplitLayers otherwise.
+base::Result<std::vector<plan::LayerRange>> SplitWithinMemory(const plan::Deployment& deployment,
+                                                              std::span<const double> costs,
+                                                              const plan::EndCosts& ends,
+                                                              const plan::PipelineShape& shape,
+                                                              const StageLoad& load);
+
+// The same by the seconds of a chunk in the middle of the prompt.
 base::Result<std::vector<plan::LayerRange>> SplitByTimeAndMemory(const plan::HardwareCost& cost,
                                                                  const plan::PipelineShape& shape,
                                                                  const StageLoad& load);
 
 // Weights and cache of the fullest rank, in the sense of StageLoad::memory_bytes.
-double FullestRankBytes(const plan::HardwareCost& cost, int ranks,
+double FullestRankBytes(const plan::Deployment& deployment, int ranks,
                         std::span<const plan::LayerRange> stages, const StageLoad& load);
 
 }  // namespace longspan::sim

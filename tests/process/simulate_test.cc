@@ -146,6 +146,7 @@ TEST(PlanTest, GivesTheBestLayoutFirstWithItsCommand) {
     EXPECT_GT(layout["memory"]["kv_capacity_tokens"], 131072);
   }
   EXPECT_THAT(out["explanation"].get<std::string>(), HasSubstr("rank 0 loop 0: layers 0 to"));
+  EXPECT_THAT(out["explanation"].get<std::string>(), HasSubstr("GB for the prompt"));
   EXPECT_THAT(ReadFile(svg), HasSubstr("Time to first token, by length"));
 }
 
