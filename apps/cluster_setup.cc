@@ -117,6 +117,8 @@ base::Result<sim::SimulationSetup> SimulationSetupOf(const EngineFlags& flags,
       .mesh = flags.mesh,
       .hardware = cluster.hardware,
       .precision = {.fp8_weights = cluster.fp8_weights, .kv_bytes = KvBytes(flags.kv_cache_dtype)},
+      .kv_placement = flags.kv_placement == "sharded" ? plan::KvPlacement::kSharded
+                                                      : plan::KvPlacement::kReplicated,
       .node_link = cluster.node_link};
   setup.loops = flags.virtual_stages;
   const plan::PipelineShape shape = {flags.mesh.pp, flags.virtual_stages};

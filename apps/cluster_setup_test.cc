@@ -58,6 +58,16 @@ TEST(ClusterSetupTest, StagesFitTheMemoryForSimulatedAndEmulatedRanks) {
   EXPECT_LE(held(tight->stages), least);
 }
 
+TEST(ClusterSetupTest, DecodesOfEmulatedRanksStallInTheirTime) {
+  EngineFlags flags;
+  EXPECT_FALSE(DecodeStallSeconds(flags));
+  flags.max_decode_stall_ms = 50;
+  flags.time_scale = 0.1;
+  EXPECT_DOUBLE_EQ(*DecodeStallSeconds(flags), 0.05);
+  flags.backend = "emulated";
+  EXPECT_DOUBLE_EQ(*DecodeStallSeconds(flags), 0.005);
+}
+
 TEST(ClusterSetupTest, AContextAboveTheModelsIsRefused) {
   EngineFlags flags;
   flags.model_path = std::string(LONGSPAN_SOURCE_DIR) + "/models/tiny-qwen3-moe";

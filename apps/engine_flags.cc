@@ -138,9 +138,8 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
   command
       .add_option("--chunk-policy", flags.chunk_policy,
                   "how chunk lengths are chosen: by a plan for the measured machine, all alike, or "
-                  "by the published quadratic fit")
+                  "by the published quadratic fit [planned]")
       ->check(CLI::IsMember({"fixed", "quadratic", "planned"}))
-      ->capture_default_str()
       ->envname("LONGSPAN_CHUNK_POLICY")
       ->group("Scheduling");
   command
@@ -245,6 +244,11 @@ base::Status CheckValues(const EngineFlags& flags) {
     return base::InvalidArgument("--mem-fraction-static must be a number between 0 and 1");
   if (std::isnan(flags.watchdog_timeout) || std::isnan(flags.peer_timeout))
     return base::InvalidArgument("--watchdog-timeout and --peer-timeout must be numbers");
+  if (flags.dynamic_chunking && !flags.chunk_policy.empty() && flags.chunk_policy != "quadratic")
+    return base::InvalidArgument(
+        "--enable-dynamic-chunking stands for --chunk-policy quadratic and --chunk-policy {} was "
+        "given: leave one of them out",
+        flags.chunk_policy);
   return base::OkStatus();
 }
 
@@ -285,7 +289,8 @@ base::Status CheckBuilt(const EngineFlags& flags) {
 }  // namespace
 
 std::string ChunkPolicyName(const EngineFlags& flags) {
-  return flags.dynamic_chunking ? "quadratic" : flags.chunk_policy;
+  if (flags.dynamic_chunking) return "quadratic";
+  return flags.chunk_policy.empty() ? "planned" : flags.chunk_policy;
 }
 
 void AddHardwareFlags(CLI::App& command, std::string& hardware, std::string& node_link) {
@@ -324,10 +329,6 @@ std::vector<std::string> FlagsWithoutEffect(const EngineFlags& flags) {
   if (flags.kv_placement == "sharded" && flags.mesh.cp == 1)
     sentences.emplace_back(
         "--kv-placement sharded changes nothing without --cp-size: one rank has the whole cache");
-  if (flags.dynamic_chunking && flags.chunk_policy == "fixed")
-    sentences.emplace_back(
-        "--chunk-policy fixed changes nothing beside --enable-dynamic-chunking, which stands for "
-        "quadratic");
   return sentences;
 }
 
@@ -345,9 +346,6 @@ base::Status CheckSimulatedFlags(const EngineFlags& flags) {
         "--trace-out is for real ranks: simulate draws its timeline with --svg");
   if (flags.dtype == "f32")
     return base::Unimplemented("simulate counts bf16 activations: leave --dtype f32 out");
-  if (flags.kv_placement == "sharded" && flags.mesh.cp > 1)
-    return base::Unimplemented(
-        "simulate counts a cache that is whole at each rank: leave --kv-placement sharded out");
   if (flags.time_scale != EngineFlags().time_scale)
     base::Log("sim").warn("--time-scale changes nothing here: the clock is a virtual one");
   EngineFlags shared = flags;

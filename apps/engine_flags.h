@@ -33,7 +33,7 @@ struct EngineFlags {
   std::string layer_partition;
   int virtual_stages = 1;
   int64_t chunked_prefill_size = 0;  // 0: that of chunk_limit.h
-  std::string chunk_policy = "planned";
+  std::string chunk_policy;          // empty: see ChunkPolicyName
   bool dynamic_chunking = false;
   std::optional<double> smooth_factor;
   std::string cost_cache = "auto";  // or "off", or a folder

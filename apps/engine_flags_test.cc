@@ -22,10 +22,23 @@ TEST(EngineFlagsTest, WhatChangesNothingIsSaid) {
   EXPECT_THAT(FlagsWithoutEffect(flags), IsEmpty());
   flags.dynamic_chunking = true;
   EXPECT_THAT(FlagsWithoutEffect(flags), IsEmpty());
-  flags.chunk_policy = "fixed";
   flags.kv_placement = "sharded";
-  EXPECT_THAT(FlagsWithoutEffect(flags),
-              ElementsAre(HasSubstr("--kv-placement"), HasSubstr("--chunk-policy fixed")));
+  EXPECT_THAT(FlagsWithoutEffect(flags), ElementsAre(HasSubstr("--kv-placement")));
+}
+
+TEST(EngineFlagsTest, TwoChunkPoliciesAreRefused) {
+  EngineFlags flags;
+  EXPECT_EQ(ChunkPolicyName(flags), "planned");
+  flags.dynamic_chunking = true;
+  EXPECT_EQ(ChunkPolicyName(flags), "quadratic");
+  EXPECT_TRUE(CheckEngineFlags(flags).ok());
+  flags.chunk_policy = "quadratic";
+  EXPECT_TRUE(CheckEngineFlags(flags).ok());
+  for (const char* other : {"planned", "fixed"}) {
+    flags.chunk_policy = other;
+    EXPECT_THAT(CheckEngineFlags(flags).message(), HasSubstr("leave one of them out"));
+    EXPECT_THAT(CheckSimulatedFlags(flags).message(), HasSubstr("leave one of them out"));
+  }
 }
 
 TEST(EngineFlagsTest, EmulatedRanksRefuseAnotherComputeType) {
@@ -52,7 +65,7 @@ TEST(EngineFlagsTest, SimulationRefusesWhatItWouldNotCount) {
   divided.mesh.cp = 2;
   EXPECT_TRUE(CheckSimulatedFlags(divided).ok());
   divided.kv_placement = "sharded";
-  EXPECT_THAT(CheckSimulatedFlags(divided).message(), HasSubstr("--kv-placement"));
+  EXPECT_TRUE(CheckSimulatedFlags(divided).ok());
 }
 
 }  // namespace

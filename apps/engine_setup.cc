@@ -67,13 +67,6 @@ tensor::DType ParseDType(const std::string& name, tensor::DType automatic) {
   return name == "bf16" ? tensor::DType::kBf16 : automatic;
 }
 
-// In the time of the ranks: what takes a tenth may hold others up for a tenth.
-std::optional<double> DecodeStallSeconds(const EngineFlags& flags) {
-  if (!flags.max_decode_stall_ms) return std::nullopt;
-  const double scale = flags.backend == "emulated" ? flags.time_scale : 1;
-  return scale * static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
-}
-
 plan::PipelineShape ShapeOf(const EngineFlags& flags) {
   return {.ranks = flags.mesh.pp, .loops = flags.virtual_stages};
 }
@@ -290,6 +283,12 @@ base::Result<EngineSetup> ResolveEmulated(const EngineFlags& flags) {
 }
 
 }  // namespace
+
+std::optional<double> DecodeStallSeconds(const EngineFlags& flags) {
+  if (!flags.max_decode_stall_ms) return std::nullopt;
+  const double scale = flags.backend == "emulated" ? flags.time_scale : 1;
+  return scale * static_cast<double>(*flags.max_decode_stall_ms) / 1e3;
+}
 
 base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags) {
   if (flags.backend == "emulated") return ResolveEmulated(flags);

@@ -39,6 +39,10 @@ struct EngineSetup {
 // Reads the model's configuration and fills in what the flags leave open.
 base::Result<EngineSetup> ResolveSetup(const EngineFlags& flags);
 
+// How long a step with chunks may hold up decodes, in the time of the ranks: emulated ones that
+// take a tenth of their time may hold others up for a tenth.
+std::optional<double> DecodeStallSeconds(const EngineFlags& flags);
+
 // Where the stages run; processes unless there is only one.
 enum class StagePlacement { kAuto, kThreads };
 

@@ -21,6 +21,7 @@ struct PlanFlags {
   int64_t prompt_length = 131072;
   double target_ttft_s = 0;
   std::string kv_cache_dtype = "auto";
+  std::string kv_placement = "replicated";
   int most_virtual_stages = 4;
   size_t most_layouts = 10;
   double memory_fraction = 0.8;
@@ -41,6 +42,7 @@ sim::SearchRequest RequestOf(const PlanFlags& flags, const ClusterModel& cluster
   request.ignore_blocks = flags.cluster.ignore_block_divisibility;
   request.most_virtual_stages = flags.most_virtual_stages;
   request.memory_fraction = flags.memory_fraction;
+  if (flags.kv_placement == "sharded") request.kv_placement = plan::KvPlacement::kSharded;
   // A smaller cache loses precision: by default only where the other does not fit.
   if (flags.kv_cache_dtype == "auto") request.kv_bytes = {2, 1};
   if (flags.kv_cache_dtype == "fp8") request.kv_bytes = {1};
@@ -151,6 +153,12 @@ void AddFlags(CLI::App& command, PlanFlags& flags) {
       .add_option("--kv-cache-dtype", flags.kv_cache_dtype,
                   "KV cache type [auto: bf16, and fp8 for layouts where it does not fit]")
       ->check(CLI::IsMember({"auto", "bf16", "fp8"}))
+      ->group("Search");
+  command
+      .add_option("--kv-placement", flags.kv_placement,
+                  "the cache of context-parallel ranks: whole at each, or divided over them")
+      ->check(CLI::IsMember({"replicated", "sharded"}))
+      ->capture_default_str()
       ->group("Search");
   command
       .add_option("--virtual-stages", flags.most_virtual_stages, "the most loops that are tried")

@@ -123,6 +123,10 @@ std::string WhatItLoses(const sim::Layout& best, const sim::Layout& other) {
 
 // What a GPU receives on each axis that has ranks, with the formula (sim::VolumeOf). Once more as
 // numbers of this layout, so that they can be counted again.
+bool DividesCache(const PlanReport& report, const sim::Layout& layout) {
+  return layout.mesh.cp > 1 && report.request.kv_placement == plan::KvPlacement::kSharded;
+}
+
 std::string VolumeText(const PlanReport& report, const sim::Layout& layout) {
   const spec::ModelSpec& model = report.request.model;
   const spec::Mesh& mesh = layout.mesh;
@@ -143,8 +147,13 @@ std::string VolumeText(const PlanReport& report, const sim::Layout& layout) {
         fmt::format("{} x 2 sums x 2 ({} - 1) / {} x {}", layers, mesh.tp, mesh.tp, stream));
   if (mesh.cp > 1)
     add("cp", layout.volume.context,
-        fmt::format("{} x ({} - 1) / {} x {} rows x the KV bytes of a row and layer", layers,
-                    mesh.cp, mesh.cp, tokens));
+        fmt::format("{} x ({} - 1) / {} x {} rows x the KV bytes of a row and layer{}", layers,
+                    mesh.cp, mesh.cp, tokens,
+                    DividesCache(report, layout)
+                        ? fmt::format(" / {}, its queries, what is found for them, and an "
+                                      "indexer's queries and candidates",
+                                      mesh.cp)
+                        : ""));
   if (mesh.ep > 1)
     add("ep", layout.volume.expert,
         fmt::format("the layers with experts / {} x rows x the mean number of ranks that have a "
@@ -172,6 +181,7 @@ std::string ServeCommand(const PlanReport& report, const sim::Layout& layout) {
   add("--cp-size", mesh.cp, 1);
   add("--tp-size", mesh.tp, 1);
   add("--ep-size", mesh.ep, 1);
+  if (DividesCache(report, layout)) command += " --kv-placement sharded";
   add("--virtual-stages", layout.loops, 1);
   if (mesh.pp > 1)
     command += fmt::format(" --pp-layer-partition {}", fmt::join(LayerCounts(layout), ","));
@@ -282,6 +292,7 @@ std::string Explain(const PlanReport& report) {
        .mesh = best.mesh,
        .hardware = report.request.hardware,
        .precision = {.fp8_weights = report.request.fp8_weights, .kv_bytes = best.kv_bytes},
+       .kv_placement = report.request.kv_placement,
        .node_link = report.request.node_link});
   const int64_t middle = report.request.prompt_tokens / 2;
   const int64_t rows = std::min<int64_t>(4096, std::max<int64_t>(1, middle));

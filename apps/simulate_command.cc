@@ -1,4 +1,5 @@
 // `longspan simulate`: how a cluster that need not be there would serve prompts.
+#include <algorithm>
 #include <memory>
 
 #include <fmt/format.h>
@@ -48,13 +49,18 @@ std::vector<plan::RowRange> ChunksOf(const sim::SimulationResult& result) {
   return chunks;
 }
 
-// All rows that the steps compute, by step: for what ranks send each other.
+// All rows that the steps compute, by step, up to the end of the longest sequence: for what ranks
+// send each other.
 std::vector<plan::RowRange> StepsOf(const sim::SimulationResult& result) {
   std::vector<plan::RowRange> steps;
   for (const engine::StepRecord& step : result.steps) {
     int64_t rows = 0;
-    for (const engine::ComputedSlice& slice : step.slices) rows += slice.end - slice.begin;
-    steps.push_back({0, rows});
+    int64_t longest = 0;
+    for (const engine::ComputedSlice& slice : step.slices) {
+      rows += slice.end - slice.begin;
+      longest = std::max(longest, slice.end);
+    }
+    steps.push_back({longest - rows, longest});
   }
   return steps;
 }

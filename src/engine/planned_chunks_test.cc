@@ -225,6 +225,32 @@ TEST(PlannedChunksTest, WhereAPageTakesTooLongChunksAreShorter) {
   EXPECT_TRUE(within_page);
 }
 
+// A short prompt overtakes: long ones get nothing of its step, and no plan is made for them.
+TEST(PlannedChunksTest, PromptsThatGetNothingAreNotPlanned) {
+  Scheduler scheduler(
+      {.chunk_tokens = 8192, .chunk_policy = {.kind = ChunkPolicy::Kind::kPlanned}, .stages = 4},
+      1 << 14, kPageSize);
+  const auto submit = [&](int64_t id, size_t tokens) {
+    auto sequence = std::make_unique<Sequence>();
+    sequence->id = {id};
+    sequence->request.prompt.assign(tokens, static_cast<int32_t>(id));
+    sequence->request.max_tokens = 0;
+    ASSERT_TRUE(scheduler.Enqueue(std::move(sequence), {.context_length = 1 << 20}).ok());
+  };
+  submit(1, 65'536);
+  ASSERT_TRUE(scheduler.Next().has_value());
+  const std::vector<int64_t> planned = scheduler.Find({1})->planned.ends;
+  EXPECT_FALSE(planned.empty());
+  submit(2, 65'536);
+  submit(3, 300);
+  const auto plan = scheduler.Next(base::Clock::Duration(1'000'000));
+  ASSERT_TRUE(plan.has_value());
+  ASSERT_EQ(plan->slices.size(), 1U);
+  EXPECT_EQ(plan->slices.front().sequence.value, 3);
+  EXPECT_TRUE(scheduler.Find({2})->planned.ends.empty());
+  EXPECT_EQ(scheduler.Find({1})->planned.ends, planned);
+}
+
 constexpr int64_t kLiedPrompt = 65'536;
 
 // One prompt after the other, alone, each chunk reported as `measured` says.

@@ -22,13 +22,15 @@ double SquareSum(int64_t begin, int64_t end) {
 }  // namespace
 
 AttentionCost::AttentionCost(const spec::ModelSpec& share, const spec::HardwareSpec& hardware,
-                             int rows_divided, int64_t kv_bytes)
+                             const Cache& cache)
     : has_two_forms_(share.latent_attention.has_value()) {
   const spec::KernelSpec& kernels = hardware.kernels;
   // Of a multiply-add; what is done row by row is divided over the ranks.
-  const double dense = 2 / (hardware.bf16_flops * kernels.attention) / rows_divided;
+  const double dense = 2 / (hardware.bf16_flops * kernels.attention) / cache.rows_divided;
   const double byte = 1 / (hardware.memory_bytes_per_s * kernels.memory);
-  expanded_.per_read_token = static_cast<double>(kv::BytesPerTokenLayer(share, kv_bytes)) * byte;
+  const double read = byte / (cache.divided ? cache.rows_divided : 1);
+  expanded_.per_read_token =
+      static_cast<double>(kv::BytesPerTokenLayer(share, cache.kv_bytes)) * read;
   if (!share.latent_attention) {
     expanded_.per_pair = dense * 2 * share.attention.heads * share.attention.head_dim;
     return;
@@ -42,16 +44,21 @@ AttentionCost::AttentionCost(const spec::ModelSpec& share, const spec::HardwareS
     const auto padded = static_cast<double>(tiles * kSparseHeads);
     expanded_.top_k = indexer.top_k;
     expanded_.per_selected_pair = 2 / (hardware.bf16_flops * kernels.sparse_attention) /
-                                  rows_divided * padded * absorbed_products;
+                                  cache.rows_divided * padded * absorbed_products;
     expanded_.per_index_pair =
         (2.0 * indexer.heads * indexer.head_dim / (hardware.fp8_flops * kernels.index) +
          kIndexPairBytes * byte) /
-        rows_divided;
+        cache.rows_divided;
     // Index keys; latents are read as they are selected.
-    expanded_.per_read_token = static_cast<double>(indexer.head_dim * kv_bytes) * byte;
+    expanded_.per_read_token = static_cast<double>(indexer.head_dim * cache.kv_bytes) * read;
   }
   absorbed_ = expanded_;
   absorbed_.per_pair = dense * heads * absorbed_products;
+  if (cache.divided) {
+    expanded_ = absorbed_;
+    has_two_forms_ = false;
+    return;
+  }
   expanded_.per_pair = dense * heads * (latent.nope_dim + latent.rope_dim + latent.value_dim);
   // Every rank needs all positions. What is made is written and read once.
   const double made = heads * (latent.nope_dim + latent.value_dim);

@@ -26,10 +26,16 @@ struct RowRange {
 
 class AttentionCost {
  public:
-  // `share` is what a tensor-parallel rank has of a model (plan::ShareOf), `rows_divided` over how
-  // many context-parallel ranks the rows are divided, `kv_bytes` the size of the cache's elements.
-  AttentionCost(const spec::ModelSpec& share, const spec::HardwareSpec& hardware, int rows_divided,
-                int64_t kv_bytes);
+  struct Cache {
+    int rows_divided = 1;  // over so many context-parallel ranks
+    int64_t kv_bytes = 2;  // of an element
+    // Page by page over these ranks: attention is in its absorbed form, and a rank reads its own.
+    bool divided = false;
+  };
+
+  // `share` is what a tensor-parallel rank has of a model (plan::ShareOf).
+  AttentionCost(const spec::ModelSpec& share, const spec::HardwareSpec& hardware,
+                const Cache& cache);
 
   // In the cheaper form, where attention has two: expanded, a position's keys and values are made
   // from its latent; absorbed, queries attend to the latents themselves, over longer products.

@@ -40,7 +40,10 @@ int64_t RowsOf(std::span<const RowRange> slices) {
 HardwareCost::HardwareCost(const Deployment& deployment)
     : deployment_(deployment),
       share_(ShareOf(deployment.model, deployment.mesh.tp)),
-      attention_(share_, deployment.hardware, deployment.mesh.cp, deployment.precision.kv_bytes) {
+      attention_(share_, deployment.hardware,
+                 {.rows_divided = deployment.mesh.cp,
+                  .kv_bytes = deployment.precision.kv_bytes,
+                  .divided = deployment.divides_cache()}) {
   const spec::HardwareSpec& hardware = deployment.hardware;
   byte_seconds_ = 1 / (hardware.memory_bytes_per_s * hardware.kernels.memory);
   const double flops = deployment.precision.fp8_weights
@@ -141,7 +144,24 @@ double HardwareCost::GroupSeconds(double bytes, int ranks, double messages) cons
   return std::max(inside, across) + messages * link.latency_s;
 }
 
-void HardwareCost::AddCollectives(FeedForwardKind kind, int64_t rows, StepSeconds& step) const {
+double HardwareCost::ContextSeconds(int64_t rows, int64_t longest) const {
+  const spec::Mesh& mesh = deployment_.mesh;
+  const Precision& precision = deployment_.precision;
+  const auto volume_of = deployment_.divides_cache() ? ShardedVolume : ReplicatedVolume;
+  const ContextVolume volume =
+      volume_of(share_, mesh.cp, precision.kv_bytes, precision.compute_bytes);
+  double bytes = volume.per_token_layer;
+  double messages = 1;
+  if (deployment_.divides_cache()) messages = 2;  // queries there, what they found back
+  if (share_.indexer && longest > share_.indexer->top_k && deployment_.divides_cache()) {
+    bytes += volume.per_selecting_token_layer;
+    messages += 2;
+  }
+  return GroupSeconds(bytes * static_cast<double>(rows), mesh.stage_ranks(), messages);
+}
+
+void HardwareCost::AddCollectives(FeedForwardKind kind, int64_t rows, int64_t longest,
+                                  StepSeconds& step) const {
   const spec::Mesh& mesh = deployment_.mesh;
   const Precision& precision = deployment_.precision;
   const int64_t row_bytes = share_.hidden_size * precision.compute_bytes;
@@ -151,13 +171,7 @@ void HardwareCost::AddCollectives(FeedForwardKind kind, int64_t rows, StepSecond
     // There and back, for each of the two sums.
     step.tensor += GroupSeconds(bytes, mesh.tp, 4);
   }
-  if (mesh.cp > 1) {
-    const double bytes =
-        ReplicatedVolume(share_, mesh.cp, precision.kv_bytes, precision.compute_bytes)
-            .per_token_layer *
-        static_cast<double>(rows);
-    step.context += GroupSeconds(bytes, mesh.stage_ranks(), 1);
-  }
+  if (mesh.cp > 1) step.context += ContextSeconds(rows, longest);
   if (mesh.ep > 1 && kind == FeedForwardKind::kMoe) {
     const ExpertVolume volume = {.ranks = mesh.ep,
                                  .hidden = share_.hidden_size,
@@ -170,13 +184,13 @@ void HardwareCost::AddCollectives(FeedForwardKind kind, int64_t rows, StepSecond
   step.collectives = step.tensor + step.context + step.expert;
 }
 
-StepSeconds HardwareCost::Layer(FeedForwardKind kind, int64_t rows) const {
+StepSeconds HardwareCost::Layer(FeedForwardKind kind, int64_t rows, int64_t longest) const {
   const double own_rows = static_cast<double>(rows) / deployment_.mesh.cp;
   StepSeconds step;
   step.products = AttentionProducts(own_rows) + FeedForward(kind, own_rows);
   step.memory = ElementwiseSeconds(kind, own_rows);
   step.launches = kKernelsOfLayer * deployment_.hardware.kernels.launch_s;
-  AddCollectives(kind, rows, step);
+  AddCollectives(kind, rows, longest, step);
   return step;
 }
 
@@ -184,6 +198,8 @@ StepSeconds HardwareCost::Step(LayerRange layers, std::span<const RowRange> slic
                                int64_t listed) const {
   const spec::ModelSpec& model = deployment_.model;
   const int64_t rows = RowsOf(slices);
+  int64_t longest = 0;
+  for (const RowRange& slice : slices) longest = std::max(longest, slice.end);
   std::array<int, 2> count = {0, 0};
   for (int layer = layers.begin; layer < layers.end; ++layer)
     ++count[static_cast<size_t>(model.feed_forward[static_cast<size_t>(layer)])];
@@ -191,7 +207,7 @@ StepSeconds HardwareCost::Step(LayerRange layers, std::span<const RowRange> slic
   for (const FeedForwardKind kind : {FeedForwardKind::kDense, FeedForwardKind::kMoe}) {
     const double layers_of_kind = count[static_cast<size_t>(kind)];
     if (layers_of_kind == 0) continue;
-    const StepSeconds layer = Layer(kind, rows);
+    const StepSeconds layer = Layer(kind, rows, longest);
     step.products += layers_of_kind * layer.products;
     step.memory += layers_of_kind * layer.memory;
     step.collectives += layers_of_kind * layer.collectives;

@@ -9,6 +9,7 @@
 #include "plan/attention_cost.h"
 #include "plan/chunk_cost.h"
 #include "plan/layer_split.h"
+#include "plan/page_share.h"
 #include "spec/hardware.h"
 #include "spec/mesh.h"
 #include "spec/model.h"
@@ -33,7 +34,11 @@ struct Deployment {
   spec::Mesh mesh;
   spec::HardwareSpec hardware;
   Precision precision;
+  // Of context-parallel ranks, in any form; without them it is whole.
+  KvPlacement kv_placement = KvPlacement::kReplicated;
   NodeLink node_link = NodeLink::kInfiniband;
+
+  bool divides_cache() const { return mesh.cp > 1 && kv_placement == KvPlacement::kSharded; }
 };
 
 // One step's rows of one rank's layers. Parts that do not overlap; they sum to what Seconds says.
@@ -87,8 +92,11 @@ class HardwareCost {
   double FeedForward(spec::FeedForwardKind kind, double rows) const;
   double Experts(double rows) const;
   double ElementwiseSeconds(spec::FeedForwardKind kind, double rows) const;
-  void AddCollectives(spec::FeedForwardKind kind, int64_t rows, StepSeconds& step) const;
-  StepSeconds Layer(spec::FeedForwardKind kind, int64_t rows) const;
+  double ContextSeconds(int64_t rows, int64_t longest) const;
+  // `longest`: positions of the longest sequence behind the step.
+  void AddCollectives(spec::FeedForwardKind kind, int64_t rows, int64_t longest,
+                      StepSeconds& step) const;
+  StepSeconds Layer(spec::FeedForwardKind kind, int64_t rows, int64_t longest) const;
 
   Deployment deployment_;
   spec::ModelSpec share_;  // of one tensor-parallel rank

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "plan/memory_use.h"
 #include "tests/support/published_models.h"
 
 namespace longspan::plan {
@@ -73,6 +74,32 @@ TEST(HardwareCostTest, RanksDivideTheWork) {
   EXPECT_NEAR(context.collectives, context.context + context.expert, 1e-12);
 }
 
+// Each rank keeps a part of the cache, reads that, and sends queries where keys went before.
+TEST(HardwareCostTest, RanksThatDivideTheCacheKeepAPartOfIt) {
+  for (const spec::ModelSpec& model : {support::Qwen3With235B(), support::DeepseekV32()}) {
+    Deployment deployment = On(model, {.cp = 4});
+    const StepSeconds whole = StepOf(deployment, 65536, 65536 + 4096);
+    const LayerRange layers = {0, model.layers()};
+    const double kept = MemoryOfRank(deployment, {&layers, 1}, 0).kv_bytes_per_token;
+    deployment.kv_placement = KvPlacement::kSharded;
+    const StepSeconds divided = StepOf(deployment, 65536, 65536 + 4096);
+    EXPECT_DOUBLE_EQ(MemoryOfRank(deployment, {&layers, 1}, 0).kv_bytes_per_token, kept / 4);
+    EXPECT_GT(divided.context, whole.context);
+    EXPECT_NEAR(divided.attention, whole.attention, 0.05 * whole.attention);
+    EXPECT_EQ(divided.products, whole.products);
+    // A row that decodes behind a long context is bounded by what is read of it.
+    deployment.hardware.memory_bytes_per_s /= 100;
+    const double read = StepOf(deployment, 65536, 65537).attention;
+    deployment.kv_placement = KvPlacement::kReplicated;
+    EXPECT_LT(read, 0.5 * StepOf(deployment, 65536, 65537).attention);
+  }
+  // Attention to latents has the absorbed form only.
+  Deployment latent = On(support::DeepseekV31(), {.cp = 4});
+  const double either = StepOf(latent, 65536, 65536 + 4096).attention;
+  latent.kv_placement = KvPlacement::kSharded;
+  EXPECT_GT(StepOf(latent, 65536, 65536 + 4096).attention, 1.5 * either);
+}
+
 TEST(HardwareCostTest, GroupsBeyondANodeWaitForItsAdapters) {
   const spec::ModelSpec model = support::DeepseekV31();
   const StepSeconds inside = StepOf(On(model, {.tp = 8}), 0, 8192);
@@ -85,7 +112,7 @@ TEST(HardwareCostTest, GroupsBeyondANodeWaitForItsAdapters) {
 
 TEST(HardwareCostTest, LatentAttentionTakesTheCheaperForm) {
   const spec::ModelSpec model = support::DeepseekV31();
-  const AttentionCost cost(model, Gpu(), 1, 2);
+  const AttentionCost cost(model, Gpu(), {});
   EXPECT_TRUE(cost.IsExpanded({65536, 65536 + 8192}));
   EXPECT_TRUE(cost.IsExpanded({0, 512}));
   EXPECT_FALSE(cost.IsExpanded({65536, 65537}));
@@ -94,9 +121,9 @@ TEST(HardwareCostTest, LatentAttentionTakesTheCheaperForm) {
 
 TEST(HardwareCostTest, SparseAttentionGrowsByItsIndexerOnly) {
   const spec::ModelSpec model = support::DeepseekV32();
-  const AttentionTerms terms = AttentionCost(model, Gpu(), 1, 2).terms();
+  const AttentionTerms terms = AttentionCost(model, Gpu(), {}).terms();
   const auto seconds = [&](int64_t begin) {
-    return AttentionCost(model, Gpu(), 1, 2).Seconds({begin, begin + 4096});
+    return AttentionCost(model, Gpu(), {}).Seconds({begin, begin + 4096});
   };
   EXPECT_NEAR(seconds(131072) - seconds(65536), terms.per_index_pair * 4096.0 * 65536,
               1e-6 * seconds(131072));

@@ -53,6 +53,7 @@ MemoryUse MemoryOfRank(const Deployment& deployment, std::span<const LayerRange>
         static_cast<double>(range.size()) *
         static_cast<double>(kv::BytesPerTokenLayer(share, deployment.precision.kv_bytes));
   }
+  if (deployment.divides_cache()) use.kv_bytes_per_token /= deployment.mesh.cp;
   const double own_rows = static_cast<double>(rows) / deployment.mesh.cp;
   const double hidden =
       own_rows * share.hidden_size * static_cast<double>(deployment.precision.compute_bytes);

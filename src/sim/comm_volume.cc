@@ -29,6 +29,9 @@ CommVolume VolumeOf(const plan::Deployment& deployment, const plan::PipelineShap
                                       .hidden = model.hidden_size,
                                       .element = precision.compute_bytes,
                                       .choices = model.moe.experts_per_token};
+  const auto context_of = deployment.divides_cache() ? plan::ShardedVolume : plan::ReplicatedVolume;
+  const plan::ContextVolume context =
+      context_of(share, mesh.cp, precision.kv_bytes, precision.compute_bytes);
   CommVolume volume;
   for (const plan::RowRange& step : steps) {
     const int64_t rows = step.end - step.begin;
@@ -37,11 +40,12 @@ CommVolume VolumeOf(const plan::Deployment& deployment, const plan::PipelineShap
       volume.pipeline += static_cast<double>(own_rows * row_bytes) * (shape.stages() - 1) / mesh.pp;
     if (mesh.tp > 1)
       volume.tensor += layers_of_rank * plan::TensorLayerBytes(own_rows, row_bytes, mesh.tp);
-    if (mesh.cp > 1)
+    if (mesh.cp > 1) {
+      const bool selects = share.indexer && step.end > share.indexer->top_k;
       volume.context +=
           layers_of_rank * static_cast<double>(rows) *
-          plan::ReplicatedVolume(share, mesh.cp, precision.kv_bytes, precision.compute_bytes)
-              .per_token_layer;
+          (context.per_token_layer + (selects ? context.per_selecting_token_layer : 0));
+    }
     if (mesh.ep > 1 && model.moe.experts > 0)
       volume.expert +=
           MoeLayers(model) / mesh.pp *

@@ -27,6 +27,7 @@ plan::Deployment DeploymentOf(const SearchRequest& request, const spec::Mesh& me
           .mesh = mesh,
           .hardware = request.hardware,
           .precision = {.fp8_weights = request.fp8_weights, .kv_bytes = kv_bytes},
+          .kv_placement = request.kv_placement,
           .node_link = request.node_link};
 }
 

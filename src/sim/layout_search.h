@@ -20,6 +20,7 @@ struct SearchRequest {
   bool fp8_weights = false;
   int64_t weight_block = 0;  // rows and columns with one scale; 0: weights are not in blocks
   plan::NodeLink node_link = plan::NodeLink::kInfiniband;
+  plan::KvPlacement kv_placement = plan::KvPlacement::kReplicated;
   // Of an element of the cache, by preference: a mesh gets the first with which the prompt fits.
   std::vector<int64_t> kv_bytes = {2};
   int most_virtual_stages = 4;

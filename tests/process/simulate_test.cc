@@ -75,6 +75,19 @@ TEST(SimulateTest, TakesAWorkloadAndDrawsIt) {
   EXPECT_THAT(ReadFile(svg), HasSubstr("rank 3"));
 }
 
+TEST(SimulateTest, RanksMayDivideTheCache) {
+  const TemporaryFolder folder;
+  const auto arguments = With(Simulate(WriteEightBitModel(folder)),
+                              {"--cp-size", "4", "--pp-size", "4", "--prompt-len", "32768"});
+  const json whole = RunJson(arguments)["rows"][0];
+  const json divided = RunJson(With(arguments, {"--kv-placement", "sharded"}))["rows"][0];
+  EXPECT_NEAR(divided["kv_bytes_per_gpu"].get<double>(),
+              whole["kv_bytes_per_gpu"].get<double>() / 4, 1e6);
+  EXPECT_GT(divided["kv_capacity_tokens"], 3 * whole["kv_capacity_tokens"].get<int64_t>());
+  EXPECT_GT(divided["comm_bytes"]["cp"], whole["comm_bytes"]["cp"]);
+  EXPECT_GT(divided["ttft_s"], whole["ttft_s"]);
+}
+
 TEST(SimulateTest, WhatCutsBlocksIsRefusedWithTheWeight) {
   const TemporaryFolder folder;
   const auto arguments =
@@ -106,6 +119,9 @@ TEST(SimulateTest, WrongUsageIsOneSentence) {
       {With(Simulate(model), {"--prompt-len", "9", "--pp-size", "64"}), 2, "--nnodes 4"},
       {With(Simulate(model), {"--prompt-len", "9", "--context-length", "500000"}), 2,
        "above the model's 262144"},
+      {With(Simulate(model),
+            {"--prompt-len", "9", "--chunk-policy", "planned", "--enable-dynamic-chunking"}),
+       2, "leave one of them out"},
       {With(Simulate(model), {"--prompt-len", "9", "--trace-out", "trace.json"}), 2, "--svg"},
       {{"plan", "--model-path", model, "--hardware", "h20", "--gpus", "1"}, 1, "do not fit"},
   };
