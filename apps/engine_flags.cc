@@ -144,7 +144,7 @@ void AddSchedulingFlags(CLI::App& command, EngineFlags& flags) {
       ->group("Scheduling");
   command
       .add_flag("--enable-dynamic-chunking", flags.dynamic_chunking,
-                "the same as --chunk-policy quadratic")
+                "the same as --chunk-policy quadratic, whatever that says")
       ->group("Scheduling");
   command
       .add_option("--dynamic-chunking-smooth-factor", flags.smooth_factor,
@@ -244,11 +244,6 @@ base::Status CheckValues(const EngineFlags& flags) {
     return base::InvalidArgument("--mem-fraction-static must be a number between 0 and 1");
   if (std::isnan(flags.watchdog_timeout) || std::isnan(flags.peer_timeout))
     return base::InvalidArgument("--watchdog-timeout and --peer-timeout must be numbers");
-  if (flags.dynamic_chunking && !flags.chunk_policy.empty() && flags.chunk_policy != "quadratic")
-    return base::InvalidArgument(
-        "--enable-dynamic-chunking stands for --chunk-policy quadratic and --chunk-policy {} was "
-        "given: leave one of them out",
-        flags.chunk_policy);
   return base::OkStatus();
 }
 

@@ -26,18 +26,15 @@ TEST(EngineFlagsTest, WhatChangesNothingIsSaid) {
   EXPECT_THAT(FlagsWithoutEffect(flags), ElementsAre(HasSubstr("--kv-placement")));
 }
 
-TEST(EngineFlagsTest, TwoChunkPoliciesAreRefused) {
+// Launch commands of others have it beside whatever the environment says.
+TEST(EngineFlagsTest, DynamicChunkingIsQuadraticWhateverThePolicy) {
   EngineFlags flags;
   EXPECT_EQ(ChunkPolicyName(flags), "planned");
   flags.dynamic_chunking = true;
-  EXPECT_EQ(ChunkPolicyName(flags), "quadratic");
-  EXPECT_TRUE(CheckEngineFlags(flags).ok());
-  flags.chunk_policy = "quadratic";
-  EXPECT_TRUE(CheckEngineFlags(flags).ok());
-  for (const char* other : {"planned", "fixed"}) {
-    flags.chunk_policy = other;
-    EXPECT_THAT(CheckEngineFlags(flags).message(), HasSubstr("leave one of them out"));
-    EXPECT_THAT(CheckSimulatedFlags(flags).message(), HasSubstr("leave one of them out"));
+  for (const char* policy : {"", "quadratic", "planned", "fixed"}) {
+    flags.chunk_policy = policy;
+    EXPECT_EQ(ChunkPolicyName(flags), "quadratic");
+    EXPECT_TRUE(CheckEngineFlags(flags).ok());
   }
 }
 

@@ -16,8 +16,8 @@ struct MemoryUse {
 
 // Of a rank of a stage that owns these ranges, all loops together. Matrices count, with the scales
 // of eight-bit blocks; embedding, head and routers are kept in sixteen bits. The cache is whole at
-// every context-parallel rank, unless they divide it. Workspace is what passes between the blocks of a layer and the
-// buffers of residual streams (runtime::ResidualBuffers), for steps of `rows`.
+// every context-parallel rank, unless they divide it. Workspace is what passes between the blocks
+// of a layer and the buffers of residual streams (runtime::ResidualBuffers), for steps of `rows`.
 MemoryUse MemoryOfRank(const Deployment& deployment, std::span<const LayerRange> ranges,
                        int64_t rows);
 

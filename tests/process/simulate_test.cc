@@ -119,9 +119,6 @@ TEST(SimulateTest, WrongUsageIsOneSentence) {
       {With(Simulate(model), {"--prompt-len", "9", "--pp-size", "64"}), 2, "--nnodes 4"},
       {With(Simulate(model), {"--prompt-len", "9", "--context-length", "500000"}), 2,
        "above the model's 262144"},
-      {With(Simulate(model),
-            {"--prompt-len", "9", "--chunk-policy", "planned", "--enable-dynamic-chunking"}),
-       2, "leave one of them out"},
       {With(Simulate(model), {"--prompt-len", "9", "--trace-out", "trace.json"}), 2, "--svg"},
       {{"plan", "--model-path", model, "--hardware", "h20", "--gpus", "1"}, 1, "do not fit"},
   };
