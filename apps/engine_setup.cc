@@ -234,7 +234,10 @@ std::optional<plan::Deployment> DeploymentOfGpus(const EngineFlags& flags,
                           .mesh = flags.mesh,
                           .hardware = std::move(*hardware),
                           .precision = {.kv_bytes = tensor::SizeOf(setup.kv_cache),
-                                        .compute_bytes = tensor::SizeOf(setup.compute)}};
+                                        .compute_bytes = tensor::SizeOf(setup.compute)},
+                          .kv_placement = flags.kv_placement == "sharded"
+                                              ? plan::KvPlacement::kSharded
+                                              : plan::KvPlacement::kReplicated};
 }
 
 // Starts all ranks, as often as it is called.

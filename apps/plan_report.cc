@@ -121,12 +121,12 @@ std::string WhatItLoses(const sim::Layout& best, const sim::Layout& other) {
                      there[most].second - here[most].second, there[most].first);
 }
 
-// What a GPU receives on each axis that has ranks, with the formula (sim::VolumeOf). Once more as
-// numbers of this layout, so that they can be counted again.
 bool DividesCache(const PlanReport& report, const sim::Layout& layout) {
   return layout.mesh.cp > 1 && report.request.kv_placement == plan::KvPlacement::kSharded;
 }
 
+// What a GPU receives on each axis that has ranks, with the formula (sim::VolumeOf). Once more as
+// numbers of this layout, so that they can be counted again.
 std::string VolumeText(const PlanReport& report, const sim::Layout& layout) {
   const spec::ModelSpec& model = report.request.model;
   const spec::Mesh& mesh = layout.mesh;

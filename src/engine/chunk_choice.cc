@@ -41,9 +41,6 @@ void ChunkChoice::Add(std::vector<Sequence*> prompts, bool decoding, base::Clock
     }
   }
   if (builder.work().tokens > 0) under_way_.push_back(builder.work());
-  // Steps that were lost are never measured.
-  const auto most = static_cast<size_t>(4 * time_.cost().shape.ranks + 4);
-  while (under_way_.size() > most) under_way_.pop_front();
 }
 
 ChunkChoice::Room ChunkChoice::RoomFor(std::span<Sequence* const> prompts, bool decoding,

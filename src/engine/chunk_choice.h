@@ -48,12 +48,16 @@ class ChunkChoice {
   void Add(std::vector<Sequence*> prompts, bool decoding, base::Clock::Duration now,
            PlanBuilder& builder);
 
-  // A step with a chunk took so long on each stage.
+  // A step with a chunk took so long on each stage; nothing: it is computed and tells nothing.
   void OnMeasured(const plan::StepWork& work, std::span<const double> stage_seconds) {
     if (!under_way_.empty()) under_way_.pop_front();
+    if (stage_seconds.empty()) return;
     time_.Add(work, stage_seconds);
     cutter_.OnMeasured(work, time_);
   }
+
+  // The steps under way are lost, and never measured.
+  void ForgetUnderWay() { under_way_.clear(); }
 
   const plan::PipelineFit& time() const { return time_; }
 

@@ -179,10 +179,11 @@ void Engine::ReportComputed() {
     const StepRecord& record = in_flight_.front().record;
     // A process's first step meets its weights and buffers for the first time: it tells nothing of
     // the next.
+    std::vector<double> seconds;
     if (std::exchange(group_is_warm_, true))
-      scheduler_.OnMeasured(in_flight_.front().plan, options_.stage_seconds
-                                                         ? options_.stage_seconds(record)
-                                                         : StageSeconds(record, group_->mesh()));
+      seconds = options_.stage_seconds ? options_.stage_seconds(record)
+                                       : StageSeconds(record, group_->mesh());
+    scheduler_.OnMeasured(in_flight_.front().plan, seconds);
     counters_.Add(record);
     if (options_.trace) options_.trace(record);
     if (observer_) observer_(record);

@@ -28,6 +28,7 @@ void Scheduler::RecomputeAll() {
   queue_.ForgetRefusals();
   pages_ = PageLedger(pages_.pool().pages(), pages_.pool().page_size(), options_.reuse_prefixes);
   released_.clear();
+  chunks_.ForgetUnderWay();
   last_plan_ = 0;
   next_group_ = 0;
   decodes_wait_ = false;

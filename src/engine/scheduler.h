@@ -66,7 +66,7 @@ class Scheduler {
   void OnComputed(const plan::StepPlan& plan);
 
   // How long every stage took for the plan in all its loops, waits for others not counted; or all
-  // of them. Optional.
+  // of them. Nothing: the plan is computed on all stages, and its times tell nothing of others.
   void OnMeasured(const plan::StepPlan& plan, std::span<const double> stage_seconds);
   void OnMeasured(const plan::StepPlan& plan, double seconds);
 

@@ -51,6 +51,23 @@ TEST(SimulationTest, OnePromptTakesTheSumAndTheLongestChunkPerFurtherStage) {
   EXPECT_LE(result->most_pages, 5 * 64 + 1);
 }
 
+// What was longest under way before counts no more once the pipeline has run empty.
+TEST(SimulationTest, LongAfterALongPromptAShortOneIsPlannedForItself) {
+  const auto run = [](const Workload& workload) {
+    SimulationSetup setup = OnStages(4);
+    setup.scheduler.chunk_tokens = 16384;
+    setup.scheduler.chunk_policy.kind = engine::ChunkPolicy::Kind::kPlanned;
+    setup.scheduler.prior = plan::PriorCost(plan::HardwareCost(setup.deployment),
+                                            {.ranks = 4, .loops = 1}, setup.stages);
+    const auto result = Simulate(setup, workload);
+    EXPECT_TRUE(result.ok());
+    return result.ok() ? result->requests.back().ttft_s : 0;
+  };
+  const double alone = run({{.prompt_tokens = 16384}});
+  EXPECT_LE(run({{.prompt_tokens = 262'144}, {.at_s = 1000, .prompt_tokens = 16384}}),
+            1.03 * alone);
+}
+
 TEST(SimulationTest, DecodingIsNoPartOfTheBubble) {
   SimulationSetup setup = OnStages(4);
   setup.times = PlainTimes();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "plan/memory_use.h"
 
@@ -40,12 +41,22 @@ base::Result<std::vector<plan::LayerRange>> SplitWithinMemory(const plan::Deploy
     return FullestRankBytes(deployment, shape.ranks, stages, load) <= load.memory_bytes;
   };
   if (fit(by_cost)) return by_cost;
-  // The bytes of a rank are those of its stages, so that one stage is the whole question.
+  // The bytes of a rank are those of its stages, so that one stage is the whole question. Asked
+  // many times of the same ranges.
+  const size_t layers = deployment.model.feed_forward.size();
+  std::vector<double> held((layers + 1) * (layers + 1));
+  for (size_t begin = 0; begin <= layers; ++begin) {
+    for (size_t end = begin; end <= layers; ++end) {
+      const plan::LayerRange range = {static_cast<int>(begin), static_cast<int>(end)};
+      held[begin * (layers + 1) + end] = HeldBytes(deployment, {&range, 1}, load);
+    }
+  }
   const int parts = shape.loops == 1 ? 1 : kParts;
   for (int part = parts; part > 0; --part) {
     const double most = load.memory_bytes * part / parts;
     const auto stages = plan::SplitLayers(costs, shape, ends, [&](plan::LayerRange range) {
-      return HeldBytes(deployment, {&range, 1}, load) <= most;
+      return held[static_cast<size_t>(range.begin) * (layers + 1) +
+                  static_cast<size_t>(range.end)] <= most;
     });
     if (!stages.ok()) break;
     if (fit(*stages)) return stages;

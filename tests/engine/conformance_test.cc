@@ -96,6 +96,7 @@ void Serve(engine::Engine& engine, const sim::Workload& workload, std::vector<Fi
 
 Outcome RunReal(const Pipeline& pipeline, const Conditions& run) {
   Outcome outcome;
+  std::vector<FinishSink> sinks(run.workload.size());
   const auto engine = StartTimed({.stages = pipeline.ranks,
                                   .virtual_stages = pipeline.loops,
                                   .layers = pipeline.layers(),
@@ -104,7 +105,6 @@ Outcome RunReal(const Pipeline& pipeline, const Conditions& run) {
                                   .max_total_tokens = run.max_total_tokens,
                                   .token = 0,  // as simulated stages
                                   .plans = &outcome.plans});
-  std::vector<FinishSink> sinks(run.workload.size());
   Serve(*engine, run.workload, sinks);
   for (const FinishSink& sink : sinks)
     outcome.makespan_s = std::max(outcome.makespan_s, sink.seconds);
@@ -177,7 +177,7 @@ TEST_P(ConformanceTest, AWorkloadMakesThePredictedPlans) {
   Outcome predicted;
   Outcome measured;
   // Where two things happen at once, which one the leader sees first is chance for real ranks.
-  for (int round = 0; round < 3; ++round) {
+  for (int round = 0; round < 6; ++round) {
     for (const double chunk_s : kChunkSeconds) {
       const Conditions run = {workload, pipeline().Layer(chunk_s)};
       predicted = RunSimulated(pipeline(), run);
@@ -282,6 +282,7 @@ Conditions LateArrivals(const Pipeline& pipeline, double chunk_s) {
          (plans(shift - kLittle) != plans(shift) || plans(shift + kLittle / 2) != plans(shift) ||
           plans(shift + kLittle) != plans(shift)))
     shift += 0.05;
+  EXPECT_LT(shift, 2) << "no moment makes no difference";
   return Arriving(pipeline, chunk_s, shift);
 }
 
@@ -300,14 +301,17 @@ TEST_P(ScenarioTest, RealRanksGetThePredictedPlans) {
   const auto& [pipeline, scenario] = GetParam();
   Outcome predicted;
   Outcome measured;
-  for (const double chunk_s : kChunkSeconds) {
-    const Conditions run = scenario.make(pipeline, chunk_s);
-    predicted = RunSimulated(pipeline, run);
-    ASSERT_TRUE(scenario.is_one(predicted.plans)) << predicted.plans;
-    measured = RunReal(pipeline, run);
-    if (measured.plans == predicted.plans) return;
-    fmt::print("{} {}, chunks of {:.0f} ms: other plans\n", scenario.name, pipeline.ToString(),
-               chunk_s * 1e3);
+  // On a busy machine ranks may be late.
+  for (int round = 0; round < 4; ++round) {
+    for (const double chunk_s : kChunkSeconds) {
+      const Conditions run = scenario.make(pipeline, chunk_s);
+      predicted = RunSimulated(pipeline, run);
+      ASSERT_TRUE(scenario.is_one(predicted.plans)) << predicted.plans;
+      measured = RunReal(pipeline, run);
+      if (measured.plans == predicted.plans) return;
+      fmt::print("{} {}, chunks of {:.0f} ms: other plans\n", scenario.name, pipeline.ToString(),
+                 chunk_s * 1e3);
+    }
   }
   EXPECT_EQ(measured.plans, predicted.plans);
 }

@@ -22,7 +22,7 @@ constexpr int kPages = 18;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr double kSlack = 20;
 #else
-constexpr double kSlack = 2;
+constexpr double kSlack = 4;
 #endif
 
 double WorstRatio(int loops, uint32_t seed) {

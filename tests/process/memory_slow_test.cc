@@ -20,7 +20,7 @@ TEST(MemoryTest, BesideWeightsAndPagesThereIsLittleEvenWithLongChunks) {
       {"bench", "prefill", "--model-path", LONGSPAN_SOURCE_DIR "/bench/models/smollm2-135m",
        "--load-format", "dummy", "--backend", "cpu", "--dtype", "bf16", "--threads", "1",
        "--prompt-len", "2048", "--chunked-prefill-size", "2048", "--repeat", "1", "--json"},
-      {.timeout = std::chrono::seconds(300)});
+      {.timeout = std::chrono::seconds(200)});
   ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
   const json row = json::parse(outcome.output)["rows"][0];
   const double beside = row["peak_rss_mib"].get<double>() - kWeights - kPages;

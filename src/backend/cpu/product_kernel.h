@@ -164,6 +164,7 @@ inline void ProductTile<V, kBf16>::Finish(const Accumulators<V, kRows, kVectors>
     for (int v = 0; v < kVectors; ++v) {
       const int64_t column = first_column + v * V::kWidth;
       const int64_t valid = b.panel_columns - column;
+      if (valid <= 0) break;
       auto sum = sums.at[r][v];
       if (b.bias != nullptr) sum = V::Add(sum, LoadPartial<V>(b.bias + column, valid));
       if (b.out_type == kFloat) {
