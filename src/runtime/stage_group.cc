@@ -105,6 +105,9 @@ class RankGroup : public StageGroup {
   base::Result<std::pair<size_t, Frame>> NextFrame(std::initializer_list<FrameKind> due);
   base::Result<std::pair<size_t, Frame>> TakeFrame(std::initializer_list<FrameKind> due);
   base::Status RankFailure(std::optional<size_t> rank, const base::Status& channel_status);
+  // Of a failure that a rank reports: where it is that a neighbour has gone, the neighbour's own
+  // reason if it comes in a moment.
+  base::Status FirstCause(base::Status failure);
   base::Status CollectReady(const Progress& progress);
   base::Status CollectAllocated();
 
@@ -257,11 +260,30 @@ base::Result<std::pair<size_t, Frame>> RankGroup::TakeFrame(std::initializer_lis
   Event event = NextEvent();
   if (!event.frame.ok()) return RankFailure(event.rank, event.frame.status());
   LONGSPAN_ASSIGN_OR_RETURN(const FrameKind kind, KindOf(*event.frame));
-  if (kind == FrameKind::kFailure) return DecodeFailure(*event.frame);
+  if (kind == FrameKind::kFailure) return FirstCause(DecodeFailure(*event.frame));
   if (std::find(due.begin(), due.end(), kind) == due.end())
     return base::DataLoss("{} sent a frame of kind {} out of turn", NameOf(event.rank),
                           static_cast<int>(kind));
   return std::pair(event.rank, std::move(*event.frame));
+}
+
+base::Status RankGroup::FirstCause(base::Status failure) {
+  if (failure.code() != base::StatusCode::kUnavailable) return failure;
+  const auto deadline = std::chrono::steady_clock::now() + kOthersEndWithin;
+  std::unique_lock lock(mutex_);
+  size_t seen = 0;
+  do {
+    for (; seen < events_.size(); ++seen) {
+      const Event& event = events_[seen];
+      if (!event.frame.ok()) continue;
+      const auto kind = KindOf(*event.frame);
+      if (!kind.ok() || *kind != FrameKind::kFailure) continue;
+      base::Status other = DecodeFailure(*event.frame);
+      if (other.code() != base::StatusCode::kUnavailable) return other;
+    }
+  } while (seen < ranks_.size() &&
+           arrived_.wait_until(lock, deadline, [&] { return events_.size() > seen; }));
+  return failure;
 }
 
 base::Status RankGroup::RankFailure(std::optional<size_t> rank,

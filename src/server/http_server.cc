@@ -33,6 +33,8 @@ constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 constexpr std::chrono::milliseconds kAcceptPause{50};
 // Connections beyond the limit that are told so.
 constexpr int64_t kTurnedAway = 64;
+// How often what waits to be handled goes first before one is beyond the limit.
+constexpr int kTurnsForRoom = 3;
 
 constexpr const char* kFull = "the server has as many connections as it may: try again later";
 
@@ -69,7 +71,9 @@ class AsioServer : public HttpServer {
   void AwaitSignal();
   // `has_room`: else it is only told that there is none.
   void Serve(std::shared_ptr<HttpSession> session, bool has_room);
-  // Makes room for another connection; false where each has a request under way.
+  // Whether there is room for another connection, if by closing an idle one.
+  bool MakeRoom();
+  // False where each has a request under way.
   bool CloseLongestIdle();
   template <typename Condition>
   void CloseSessions(const Condition& condition);
@@ -130,12 +134,18 @@ asio::awaitable<void> AsioServer::Accept() {
       co_await pause.async_wait(kAwait);
       continue;
     }
+    // What has ended or become idle meanwhile is perhaps not known yet: it waits in the same queue.
+    bool has_room = MakeRoom();
+    for (int turn = 0; turn < kTurnsForRoom && !has_room; ++turn) {
+      co_await asio::post(io_, asio::use_awaitable);
+      has_room = MakeRoom();
+    }
     const int64_t beyond = context_.connections - context_.limits.connections;
     if (beyond >= kTurnedAway) continue;  // the socket closes
     CloseOnExec(socket.native_handle());
     error_code ignored;
     socket.set_option(Tcp::no_delay(true), ignored);
-    Serve(MakeHttpSession(std::move(socket), context_), beyond < 0 || CloseLongestIdle());
+    Serve(MakeHttpSession(std::move(socket), context_), has_room);
   }
 }
 
@@ -145,6 +155,10 @@ void AsioServer::Serve(std::shared_ptr<HttpSession> session, bool has_room) {
   sessions_.push_back(session);
   auto life = has_room ? session->Run() : session->TurnAway(context_.handler->Refusal(503, kFull));
   asio::co_spawn(io_, Keep(std::move(session), std::move(life)), asio::detached);
+}
+
+bool AsioServer::MakeRoom() {
+  return context_.connections < context_.limits.connections || CloseLongestIdle();
 }
 
 bool AsioServer::CloseLongestIdle() {

@@ -54,7 +54,7 @@ base::Result<std::vector<plan::LayerRange>> SplitWithinMemory(const plan::Deploy
   const int parts = shape.loops == 1 ? 1 : kParts;
   for (int part = parts; part > 0; --part) {
     const double most = load.memory_bytes * part / parts;
-    const auto stages = plan::SplitLayers(costs, shape, ends, [&](plan::LayerRange range) {
+    auto stages = plan::SplitLayers(costs, shape, ends, [&](plan::LayerRange range) {
       return held[static_cast<size_t>(range.begin) * (layers + 1) +
                   static_cast<size_t>(range.end)] <= most;
     });
