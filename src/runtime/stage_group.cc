@@ -271,6 +271,8 @@ base::Status RankGroup::FirstCause(base::Status failure) {
   if (failure.code() != base::StatusCode::kUnavailable) return failure;
   const auto deadline = std::chrono::steady_clock::now() + kOthersEndWithin;
   std::unique_lock lock(mutex_);
+  // Every rank fails at most and ends; of this one the failure is out already.
+  const size_t most = 2 * ranks_.size() - 1;
   size_t seen = 0;
   do {
     for (; seen < events_.size(); ++seen) {
@@ -281,7 +283,7 @@ base::Status RankGroup::FirstCause(base::Status failure) {
       base::Status other = DecodeFailure(*event.frame);
       if (other.code() != base::StatusCode::kUnavailable) return other;
     }
-  } while (seen < ranks_.size() &&
+  } while (seen < most &&
            arrived_.wait_until(lock, deadline, [&] { return events_.size() > seen; }));
   return failure;
 }
