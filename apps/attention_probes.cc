@@ -55,6 +55,34 @@ std::vector<int32_t> Selections(const SliceShape& shape, int64_t top_k) {
   return selected;
 }
 
+// What index queries meet: those of all rows with their heads' weights, and the keys' cache.
+struct IndexInputs {
+  int64_t copies = 0;
+  View queries;
+  View head_weights;
+  View keys;
+};
+
+IndexInputs MakeIndexInputs(OpBench& bench, const SliceShape& shape,
+                            const spec::IndexerSpec& indexer) {
+  const int64_t rows = shape.all_rows();
+  const int64_t copies = CacheCopies(bench, shape, indexer.head_dim);
+  bench.Reserve({.rows = rows,
+                 .page_size = kPageSize,
+                 .index_heads = indexer.heads,
+                 .index_dim = indexer.head_dim,
+                 .index_top_k = indexer.top_k});
+  return {.copies = copies,
+          .queries = bench.Random({rows, indexer.heads, indexer.head_dim}),
+          .head_weights = bench.Random(tensor::DType::kF32, {rows, indexer.heads}),
+          .keys = CachePlane(bench, shape, copies, 1, indexer.head_dim)};
+}
+
+// As many zeros as rows select.
+View NoSelection(OpBench& bench, int64_t rows, int64_t top_k) {
+  return bench.Indices(std::vector<int32_t>(static_cast<size_t>(rows * top_k)), {rows, top_k});
+}
+
 // Pages of a rank that has every `stride`-th one of a sequence, as large as the tables' page table.
 View PageIndices(OpBench& bench, const ops::StepTables& tables, int32_t stride) {
   const int64_t columns = tables.page_table.size(1);
@@ -189,23 +217,13 @@ base::Result<OpFigure> ProbeExpandedLatentAttention(OpBench& bench, const SliceS
 
 base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
                                         const spec::IndexerSpec& indexer) {
-  const int64_t rows = shape.all_rows();
-  const int64_t copies = CacheCopies(bench, shape, indexer.head_dim);
-  bench.Reserve({.rows = rows,
-                 .page_size = kPageSize,
-                 .index_heads = indexer.heads,
-                 .index_dim = indexer.head_dim,
-                 .index_top_k = indexer.top_k});
-  const View queries = bench.Random({rows, indexer.heads, indexer.head_dim});
-  const View head_weights = bench.Random(tensor::DType::kF32, {rows, indexer.heads});
-  const View keys = CachePlane(bench, shape, copies, 1, indexer.head_dim);
-  const View selected = bench.Indices(
-      std::vector<int32_t>(static_cast<size_t>(rows * indexer.top_k)), {rows, indexer.top_k});
+  const IndexInputs inputs = MakeIndexInputs(bench, shape, indexer);
+  const View selected = NoSelection(bench, shape.all_rows(), indexer.top_k);
   std::vector<ops::IndexSelectArgs> variants;
-  for (const ops::StepTables& tables : bench.Tables(shape, copies))
-    variants.push_back({.queries = queries,
-                        .head_weights = head_weights,
-                        .index_cache = keys,
+  for (const ops::StepTables& tables : bench.Tables(shape, inputs.copies))
+    variants.push_back({.queries = inputs.queries,
+                        .head_weights = inputs.head_weights,
+                        .index_cache = inputs.keys,
                         .tables = tables,
                         .scale = ScaleOf(indexer.head_dim),
                         .selected = selected});
@@ -216,7 +234,7 @@ base::Result<OpFigure> ProbeIndexSelect(OpBench& bench, const SliceShape& shape,
   double scored_bytes = 0;
   if (scoring.rows > 0)
     scored_bytes = CacheBytes(bench, shape, indexer.head_dim) +
-                   static_cast<double>(queries.bytes()) * static_cast<double>(scoring.rows) /
+                   static_cast<double>(inputs.queries.bytes()) * static_cast<double>(scoring.rows) /
                        static_cast<double>(shape.rows);
   return bench.Time(bench.ops().index_select, variants,
                     {.op = "index_select",
@@ -232,24 +250,15 @@ base::Result<OpFigure> ProbeIndexCandidates(OpBench& bench, const SliceShape& sh
   constexpr int32_t kRanks = 2;
   SliceShape part = shape;
   part.keys = std::max(part.rows, shape.keys / kRanks);
+  const IndexInputs inputs = MakeIndexInputs(bench, part, indexer);
   const int64_t rows = part.all_rows();
-  const int64_t copies = CacheCopies(bench, part, indexer.head_dim);
-  bench.Reserve({.rows = rows,
-                 .page_size = kPageSize,
-                 .index_heads = indexer.heads,
-                 .index_dim = indexer.head_dim,
-                 .index_top_k = indexer.top_k});
-  const View queries = bench.Random({rows, indexer.heads, indexer.head_dim});
-  const View head_weights = bench.Random(tensor::DType::kF32, {rows, indexer.heads});
-  const View keys = CachePlane(bench, part, copies, 1, indexer.head_dim);
   const View scores = bench.Random(tensor::DType::kF32, {rows, indexer.top_k});
-  const View positions = bench.Indices(
-      std::vector<int32_t>(static_cast<size_t>(rows * indexer.top_k)), {rows, indexer.top_k});
+  const View positions = NoSelection(bench, rows, indexer.top_k);
   std::vector<ops::IndexCandidatesArgs> variants;
-  for (const ops::StepTables& tables : bench.Tables(part, copies))
-    variants.push_back({.queries = queries,
-                        .head_weights = head_weights,
-                        .index_cache = keys,
+  for (const ops::StepTables& tables : bench.Tables(part, inputs.copies))
+    variants.push_back({.queries = inputs.queries,
+                        .head_weights = inputs.head_weights,
+                        .index_cache = inputs.keys,
                         .tables = tables,
                         .page_indices = PageIndices(bench, tables, kRanks),
                         .scale = ScaleOf(indexer.head_dim),
@@ -262,7 +271,7 @@ base::Result<OpFigure> ProbeIndexCandidates(OpBench& bench, const SliceShape& sh
                             indexer.heads, indexer.head_dim),
        .flops = 2 * part.Pairs() * static_cast<double>(int64_t{indexer.heads} * indexer.head_dim),
        .bytes = CacheBytes(bench, part, indexer.head_dim) +
-                static_cast<double>(queries.bytes() + scores.bytes() + positions.bytes())});
+                static_cast<double>(inputs.queries.bytes() + scores.bytes() + positions.bytes())});
 }
 
 base::Result<OpFigure> ProbeIndexMerge(OpBench& bench, int64_t rows, int64_t top_k) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/process/eight_bit_model.h"
+#include "tests/process/emulated_run.h"
 #include "tests/process/run_program.h"
 
 namespace longspan::testing {
@@ -187,26 +188,9 @@ TEST(EmulatedTest, RunsTheWholeRuntimeInModelledTime) {
   const json simulated =
       RunJson(With(Simulate(model), {"--pp-size", "8", "--tp-size", "4", "--chunk-policy", "fixed",
                                      "--chunked-prefill-size", "2048", "--prompt-len", "8192"}));
-  const json out = RunJson({"generate",
-                            "--model-path",
-                            model,
-                            "--backend",
-                            "emulated",
-                            "--hardware",
-                            "h20",
-                            "--pp-size",
-                            "8",
-                            "--tp-size",
-                            "4",
-                            "--chunk-policy",
-                            "fixed",
-                            "--chunked-prefill-size",
-                            "2048",
-                            "--ids-file",
-                            folder.Write("ids.json", json(ids).dump()),
-                            "--max-tokens",
-                            "2",
-                            "--ignore-eos"});
+  const json out = RunJson(EmulatedRun(
+      model, {"--chunk-policy", "fixed", "--chunked-prefill-size", "2048", "--ids-file",
+              folder.Write("ids.json", json(ids).dump()), "--max-tokens", "2", "--ignore-eos"}));
   const json& output = out["outputs"][0];
   EXPECT_EQ(output["completion_tokens"], 2);
   // Waits take no less than the modelled time; how much more, a busy machine decides.

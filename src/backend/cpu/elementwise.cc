@@ -34,16 +34,15 @@ void UnpackRow(const CpuPackedWeight& weight, int64_t row, ElementType out_type,
 }  // namespace
 
 void Embedding(tensor::ExecutionContext& context, const ops::EmbeddingArgs& args) {
+  const auto* tokens = args.tokens.data<int32_t>();
   if (args.table.empty()) {
-    const auto* rows = args.tokens.data<int32_t>();
     const auto& table = static_cast<const CpuPackedWeight&>(*args.packed);
     ForRows(context, args.out.size(0), table.columns(), [&](int64_t row) {
-      LONGSPAN_DCHECK(rows[row] >= 0 && rows[row] < table.rows(), "token {}", rows[row]);
-      UnpackRow(table, rows[row], TypeOf(args.out), RowAt(args.out, row));
+      LONGSPAN_DCHECK(tokens[row] >= 0 && tokens[row] < table.rows(), "token {}", tokens[row]);
+      UnpackRow(table, tokens[row], TypeOf(args.out), RowAt(args.out, row));
     });
     return;
   }
-  const auto* tokens = args.tokens.data<int32_t>();
   const auto convert = ActiveKernels().convert[TypeOf(args.table)][TypeOf(args.out)];
   const int64_t columns = args.out.size(1);
   ForRows(context, args.out.size(0), columns, [&](int64_t row) {
