@@ -1,4 +1,6 @@
 // `longspan bench`: how fast this machine computes a model.
+#include <CLI/CLI.hpp>
+
 #include "apps/bench_run.h"
 
 namespace longspan::apps {

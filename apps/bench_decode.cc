@@ -3,6 +3,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "apps/commands.h"
 #include "apps/engine_flags.h"
 #include "apps/engine_setup.h"
@@ -16,6 +14,10 @@
 #include "apps/wiring.h"
 #include "base/result.h"
 #include "engine/engine.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace longspan::apps {
 

@@ -4,9 +4,11 @@
 #include <functional>
 #include <utility>
 
-#include <CLI/CLI.hpp>
-
 #include "base/status.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace longspan::apps {
 

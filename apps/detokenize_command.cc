@@ -1,6 +1,7 @@
 // `longspan detokenize`: token ids to text.
 #include <memory>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include <CLI/CLI.hpp>
+
 #include "apps/nodes.h"
 #include "base/log.h"
 

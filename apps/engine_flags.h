@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/status.h"
 #include "spec/mesh.h"
+
+namespace CLI {
+class App;
+}  // namespace CLI
 
 namespace longspan::apps {
 

@@ -2,6 +2,7 @@
 #include <memory>
 #include <set>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "apps/cluster_setup.h"

@@ -1,6 +1,8 @@
 // `longspan rank`: a stage, started by the program itself.
 #include <memory>
 
+#include <CLI/CLI.hpp>
+
 #include "apps/commands.h"
 #include "apps/wiring.h"
 #include "base/log.h"

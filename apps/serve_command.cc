@@ -7,6 +7,7 @@
 #include <sys/resource.h>
 #include <thread>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "apps/commands.h"

@@ -1,6 +1,7 @@
 // `longspan tokenize`: text or a conversation to token ids.
 #include <memory>
 
+#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 

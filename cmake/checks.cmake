@@ -1,7 +1,7 @@
 # Checks of the source tree itself: self-contained headers, and the tests of the checking tools.
 
-# Whether the source beside a header of the program includes it before anything else: compiling that source shows
-# what check_headers shows. (Sources of tests have a precompiled header before it.)
+# Whether the source beside a header of the program includes it before anything else: clang-tidy, which reads that
+# source without a precompiled header, shows what check_headers shows. (It does not read the sources of tests.)
 function(longspan_source_begins_with header result)
   string(REGEX REPLACE "\\.h$" ".cc" source ${header})
   set(first "")

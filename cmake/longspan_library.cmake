@@ -1,10 +1,27 @@
 # One room of src/ = one folder = one library. Sources and the unit tests beside them are found by name:
 # foo_test.cc is a test, every other .cc belongs to the library.
 
-# longspan_library(NAME [ONE_THREAD] [DEPS target...])
+# What nearly every source includes, compiled once. Sources include what they use all the same: clang-tidy reads them
+# without it (tools/run_tidy.py).
+file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/prelude.cc CONTENT "")
+add_library(longspan_prelude OBJECT ${PROJECT_BINARY_DIR}/prelude.cc)
+target_link_libraries(longspan_prelude PRIVATE fmt::fmt spdlog::spdlog)
+target_precompile_headers(longspan_prelude PRIVATE ${PROJECT_SOURCE_DIR}/cmake/prelude.h)
+
+# longspan_prelude(TARGET [<header>...])
+function(longspan_prelude target)
+  if(ARGN)
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/prelude.h ${ARGN})
+  else()
+    target_precompile_headers(${target} REUSE_FROM longspan_prelude)
+  endif()
+endfunction()
+
+# longspan_library(NAME [ONE_THREAD] [DEPS target...] [PRELUDE <header>...])
 # Declares the library longspan_NAME of the current folder, and with LONGSPAN_TESTS the test program NAME_test.
+# PRELUDE: large headers of other libraries that most of its sources include, for a precompiled header of its own.
 function(longspan_library name)
-  cmake_parse_arguments(ARG "ONE_THREAD" "" "DEPS;TEST_DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD" "" "DEPS;TEST_DEPS;PRELUDE" ${ARGN})
   set(threads "")
   if(ARG_ONE_THREAD)
     set(threads ONE_THREAD)
@@ -16,6 +33,7 @@ function(longspan_library name)
   add_library(longspan_${name} STATIC ${sources})
   target_include_directories(longspan_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(longspan_${name} PUBLIC ${ARG_DEPS})
+  longspan_prelude(longspan_${name} ${ARG_PRELUDE})
   set_property(GLOBAL APPEND PROPERTY LONGSPAN_ROOMS longspan_${name})
   if(LONGSPAN_TESTS AND tests)
     longspan_test(${name}_test ${threads} SOURCES ${tests} DEPS longspan_${name} ${ARG_TEST_DEPS})
@@ -37,22 +55,19 @@ endif()
 # A test's own loops are short, and compiling them is not: nothing of what it tests is compiled with it.
 function(longspan_compile_quickly target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
-  if(LONGSPAN_CCACHE)
-    # ccache asks for these before it keeps what a precompiled header went into.
-    set_target_properties(${target} PROPERTIES CXX_COMPILER_LAUNCHER
-                          "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${LONGSPAN_CCACHE}")
-  endif()
 endfunction()
 if(LONGSPAN_TESTS)
   longspan_compile_quickly(longspan_test_prelude)
 endif()
 
-# longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds])
+# longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds]
+#               [EXHAUSTIVE filter])
 # A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
-# (tests that start real processes, quick too) not under the sanitizers; slow ones only in a full run. ONE_THREAD: no
+# (tests that start real processes, quick too) not under the sanitizers; slow ones in CI. EXHAUSTIVE: cases, by GoogleTest's
+# pattern, that vary what the others hold already, in more ways than CI has time for. ONE_THREAD: no
 # code is tested here that threads share, or others test it with more of them. RUN_SERIAL: no other test runs beside.
 function(longspan_test name)
-  cmake_parse_arguments(ARG "ONE_THREAD;RUN_SERIAL" "LABEL;TIMEOUT" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "ONE_THREAD;RUN_SERIAL" "LABEL;TIMEOUT;EXHAUSTIVE" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
     set(ARG_LABEL fast)
   endif()
@@ -62,12 +77,6 @@ function(longspan_test name)
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   target_precompile_headers(${name} REUSE_FROM longspan_test_prelude)
-  # Not what clang-tidy reads too: it takes no other compiler's precompiled headers.
-  foreach(source IN LISTS ARG_SOURCES)
-    if(NOT source MATCHES "_test\\.cc$")
-      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
-    endif()
-  endforeach()
   longspan_compile_quickly(${name})
   target_compile_definitions(${name} PRIVATE LONGSPAN_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
                                              LONGSPAN_PROGRAM="${PROJECT_BINARY_DIR}/longspan")
@@ -80,6 +89,12 @@ function(longspan_test name)
       add_dependencies(threaded_tests ${name})
     endif()
   endif()
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-                       PROPERTIES LABELS ${ARG_LABEL} TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_RUN_SERIAL})
+  set(properties TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_RUN_SERIAL})
+  set(filter "*")
+  if(ARG_EXHAUSTIVE)
+    set(filter "-${ARG_EXHAUSTIVE}")
+    gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER ${ARG_EXHAUSTIVE} TEST_LIST ${name}_exhaustive
+                         PROPERTIES LABELS exhaustive ${properties})
+  endif()
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_FILTER ${filter} PROPERTIES LABELS ${ARG_LABEL} ${properties})
 endfunction()

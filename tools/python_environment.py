@@ -19,6 +19,7 @@ import venv
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # Module -> what pip installs for it.
 PACKAGES = {
+    "clang_tidy": ["clang-tidy==23.1.4"],
     "gguf": ["gguf==0.19.0"],
     "numpy": ["numpy"],
     "tokenizers": ["tokenizers"],

@@ -3,7 +3,8 @@
 #
 #   tools/test.sh           checks of the sources, tests under the sanitizers, tests of the release build
 #   tools/test.sh --fast    the release build's quick tests alone
-#   tools/test.sh --full    everything, the slow tests too; so too when CI=true
+#   tools/test.sh --slow    the slow tests too; so too when CI=true
+#   tools/test.sh --full    everything, the exhaustive tests too
 #
 # Some tests read trained models from the folder LONGSPAN_FIXTURES (relative to the project's root, by default
 # ../shared/fixtures). They are skipped where it does not exist, and fail if the variable named it.
@@ -11,13 +12,14 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mode=default
-[[ "${CI:-}" == true ]] && mode=full
+[[ "${CI:-}" == true ]] && mode=slow
 case "${1:-}" in
   "") ;;
   --fast) mode=fast ;;
+  --slow) mode=slow ;;
   --full) mode=full ;;
-  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 0 ;;
-  *) echo "test.sh: unknown argument '$1': use --fast, --full or nothing" >&2; exit 2 ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "$0"; exit 0 ;;
+  *) echo "test.sh: unknown argument '$1': use --fast, --slow, --full or nothing" >&2; exit 2 ;;
 esac
 
 jobs=$(nproc)
@@ -98,7 +100,10 @@ if [[ $mode != fast ]]; then
   sanitize tsan threaded_tests '^fast$'
 fi
 
-labels=(--label-exclude slow)
-[[ $mode == full ]] && labels=()
+case "$mode" in
+  full) labels=() ;;
+  slow) labels=(--label-exclude exhaustive) ;;
+  *) labels=(--label-exclude 'slow|exhaustive') ;;
+esac
 step "release: the tests"
 ctest --preset release "${labels[@]}" --parallel "$jobs"

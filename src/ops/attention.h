@@ -23,7 +23,7 @@ struct AttentionArgs {
   // f32 [rows, heads, 2], dense, or empty: not wanted. The sum of exp(score) of every row and head,
   // with which parts of a row's keys are merged, as m and l of ops/merge_attention.h. Where it is
   // given a position may be -1: the row sees no key, its result is 0, m -infinity and l 0.
-  tensor::View exp_sums = {};
+  tensor::View exp_sums;
 };
 using AttentionOp = void (*)(tensor::ExecutionContext&, const AttentionArgs&);
 

@@ -33,7 +33,7 @@ struct LatentAttentionArgs {
   // with which parts of a row's keys are merged, as m and l of ops/merge_attention.h. Where it is
   // given a position may be -1, and a list empty: the row sees no key, its result is 0, m -infinity
   // and l 0.
-  tensor::View exp_sums = {};
+  tensor::View exp_sums;
 };
 using LatentAttentionOp = void (*)(tensor::ExecutionContext&, const LatentAttentionArgs&);
 

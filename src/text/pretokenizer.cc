@@ -34,7 +34,7 @@ std::vector<Part> PartsOf(std::string_view piece, const std::vector<RegexMatch>&
 // Joins each delimiter that follows something else to it. Run from the back, that joins delimiters
 // to what comes after them.
 template <typename Iterator>
-std::vector<Part> JoinDelimiters(Iterator begin, Iterator end) {
+std::vector<Part> JoinDelimiters(Iterator begin, const Iterator& end) {
   std::vector<Part> joined;
   bool after_delimiter = false;
   for (; begin != end; ++begin) {

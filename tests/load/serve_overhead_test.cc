@@ -211,27 +211,25 @@ TEST_F(ServeOverheadTest, LittleIsTakenFromTheTokenRate) {
   // What the compute threads make of it depends on how a host shares out its cores, also on a quiet
   // one: where each has a core of its own it is about as much as the work.
   constexpr double kMostTime = 0.25;
-  for (const int tokens : {128, 32}) {
-    for (const int streams : {1, 16}) {
-      const std::vector<Pair> pairs = Measure(5, streams, tokens);
-      const auto all = [](const Times& times) { return times.all_s; };
-      const double alone = MedianOf(pairs, [&](const Pair& pair) { return all(pair.alone); });
-      const double added = MedianOf(
-          pairs, [](const Pair& pair) { return pair.served.all_s / pair.alone.all_s - 1; });
-      // At worst the compute threads of all cores wait for the one that made room.
-      const double work = MedianOf(pairs, [](const Pair& pair) {
-        return (pair.served.cpu_s - pair.alone.cpu_s) / pair.alone.all_s;
-      });
-      const bool quiet = IsQuiet(pairs, all);
-      fmt::print(
-          "{} streams of {} tokens: {:.1f} tokens/s, through the server {:.1f}% more time; its "
-          "threads work {:.1f}% of it, {:.0f} us for a step{}\n",
-          streams, tokens, streams * tokens / alone, 100 * added, 100 * work,
-          1e6 * work * alone / tokens, quiet ? "" : kNoise);
-      EXPECT_LT(work, kMost) << streams << " of " << tokens;
-      if (quiet) {
-        EXPECT_LT(added, kMostTime) << streams << " of " << tokens;
-      }
+  for (const auto& [streams, tokens] : {std::pair(1, 128), std::pair(16, 32)}) {
+    const std::vector<Pair> pairs = Measure(5, streams, tokens);
+    const auto all = [](const Times& times) { return times.all_s; };
+    const double alone = MedianOf(pairs, [&](const Pair& pair) { return all(pair.alone); });
+    const double added =
+        MedianOf(pairs, [](const Pair& pair) { return pair.served.all_s / pair.alone.all_s - 1; });
+    // At worst the compute threads of all cores wait for the one that made room.
+    const double work = MedianOf(pairs, [](const Pair& pair) {
+      return (pair.served.cpu_s - pair.alone.cpu_s) / pair.alone.all_s;
+    });
+    const bool quiet = IsQuiet(pairs, all);
+    fmt::print(
+        "{} streams of {} tokens: {:.1f} tokens/s, through the server {:.1f}% more time; its "
+        "threads work {:.1f}% of it, {:.0f} us for a step{}\n",
+        streams, tokens, streams * tokens / alone, 100 * added, 100 * work,
+        1e6 * work * alone / tokens, quiet ? "" : kNoise);
+    EXPECT_LT(work, kMost) << streams << " of " << tokens;
+    if (quiet) {
+      EXPECT_LT(added, kMostTime) << streams << " of " << tokens;
     }
   }
 }
