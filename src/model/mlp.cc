@@ -27,7 +27,7 @@ class Mlp : public FeedForward {
                const tensor::View& out) const override {
     tensor::Workspace::Scope scratch(step.context.workspace);
     const tensor::View gate_up = scratch.Take(x.dtype(), {x.size(0), 2 * size_});
-    const tensor::View gated = scratch.Take(x.dtype(), {x.size(0), size_});
+    const tensor::View gated = gate_up.Columns(0, size_);
     ops::Dispatch(step.context, step.ops.linear,
                   {.x = x, .weight = gate_up_.get(), .bias = gate_up_bias_.view(), .out = gate_up});
     ops::Dispatch(step.context, step.ops.silu_mul, {.gate_up = gate_up, .out = gated});
@@ -36,8 +36,7 @@ class Mlp : public FeedForward {
   }
 
   int64_t ScratchBytes(int64_t rows, tensor::DType compute) const override {
-    const int64_t bytes = rows * size_ * tensor::SizeOf(compute);
-    return tensor::Workspace::PaddedBytes(2 * bytes) + tensor::Workspace::PaddedBytes(bytes);
+    return tensor::Workspace::PaddedBytes(rows * 2 * size_ * tensor::SizeOf(compute));
   }
 
  private:

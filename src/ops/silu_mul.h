@@ -8,7 +8,7 @@ namespace longspan::ops {
 
 struct SiluMulArgs {
   tensor::ConstView gate_up;  // f32 or bf16 [rows, 2 * columns]: gate, then up
-  tensor::View out;           // of the same dtype [rows, columns]
+  tensor::View out;           // of the same dtype [rows, columns]; may be the gate's own columns
 };
 using SiluMulOp = void (*)(tensor::ExecutionContext&, const SiluMulArgs&);
 

@@ -197,62 +197,80 @@ TEST_P(RowIndependenceTest, Attention) {
     ExpectIndependentAttention(GetParam(), shape);
 }
 
-TEST_P(RowIndependenceTest, LatentAttentionToSelectedPositions) {
-  const BackendCase& c = GetParam();
+// Without lists of `top_k` positions: dense.
+void ExpectIndependentLatentAttention(const BackendCase& c, int64_t prefix, int64_t top_k) {
   constexpr int64_t kRank = 48;
   constexpr int64_t kRope = 16;
   constexpr int64_t kIndexDim = 32;
-  const CacheShape shape = {kRank, 16, 37};
-  const int64_t pages = MakeStep(shape, 0, 1, {0, 0}).pages();
   const auto latent_queries = RandomValues(kRows * kHeads * kRank, 1, 3, c.compute);
   const auto rope_queries = RandomValues(kRows * kHeads * kRope, 2, 3, c.compute);
   const auto index_queries = RandomValues(kRows * kHeads * kIndexDim, 3, 1, c.compute);
   const auto head_weights = RandomValues(kRows * kHeads, 4);
-  for (const int64_t top_k : {0, 50}) {  // 0: dense
-    const ops::WorkspaceShape workspace = {.rows = kRows,
-                                           .heads = kHeads,
-                                           .page_size = shape.page_size,
-                                           .latent_rank = kRank,
-                                           .latent_rope_dim = kRope,
-                                           .index_heads = kHeads,
-                                           .index_dim = kIndexDim,
-                                           .index_top_k = top_k};
-    ExpectIndependent(c, workspace, [&](TestDevice& device) {
-      const auto cache = [&](uint64_t seed, int64_t dim) {
-        return device.Floats(RandomValues(pages * shape.page_size * dim, seed, 1, c.kv_cache),
-                             c.kv_cache, {pages, 1, shape.page_size, dim});
+  const CacheShape shape = {kRank, 16, prefix};
+  const int64_t pages = MakeStep(shape, 0, 1, {0, 0}).pages();
+  const ops::WorkspaceShape workspace = {.rows = kRows,
+                                         .heads = kHeads,
+                                         .page_size = shape.page_size,
+                                         .latent_rank = kRank,
+                                         .latent_rope_dim = kRope,
+                                         .index_heads = kHeads,
+                                         .index_dim = kIndexDim,
+                                         .index_top_k = top_k};
+  ExpectIndependent(c, workspace, [&](TestDevice& device) {
+    const auto cache = [&](uint64_t seed, int64_t dim) {
+      return device.Floats(RandomValues(pages * shape.page_size * dim, seed, 1, c.kv_cache),
+                           c.kv_cache, {pages, 1, shape.page_size, dim});
+    };
+    return [&, latents = cache(5, kRank), ropes = cache(6, kRope), keys = cache(7, kIndexDim)](
+               int64_t begin, int64_t end) {
+      const int64_t rows = end - begin;
+      const auto tables = MakeStep(shape, begin, end, {0, 0}).Upload(device);
+      const auto queries = [&](std::span<const float> values, int64_t dim) {
+        return device.Floats(Part(values, begin, end), c.compute, {rows, kHeads, dim});
       };
-      return [&, latents = cache(5, kRank), ropes = cache(6, kRope), keys = cache(7, kIndexDim)](
-                 int64_t begin, int64_t end) {
-        const int64_t rows = end - begin;
-        const auto tables = MakeStep(shape, begin, end, {0, 0}).Upload(device);
-        const auto queries = [&](std::span<const float> values, int64_t dim) {
-          return device.Floats(Part(values, begin, end), c.compute, {rows, kHeads, dim});
-        };
-        View selected;
-        if (top_k > 0) {
-          selected = device.Zeros(DType::kI32, {rows, top_k});
-          device.Run(device.ops().index_select,
-                     {.queries = queries(index_queries, kIndexDim),
-                      .head_weights = device.Floats(Part(head_weights, begin, end), DType::kF32,
-                                                    {rows, kHeads}),
-                      .index_cache = keys,
-                      .tables = tables,
-                      .selected = selected});
-        }
-        const View out = device.Zeros(c.compute, {rows, kHeads, kRank});
-        device.Run(device.ops().latent_attention, {.latent_queries = queries(latent_queries, kRank),
-                                                   .rope_queries = queries(rope_queries, kRope),
-                                                   .latent_cache = latents,
-                                                   .rope_cache = ropes,
-                                                   .tables = tables,
-                                                   .scale = 0.125f,
-                                                   .selected = selected,
-                                                   .out = out});
-        return device.ReadFloats(out);
-      };
-    });
-  }
+      View selected;
+      if (top_k > 0) {
+        selected = device.Zeros(DType::kI32, {rows, top_k});
+        device.Run(device.ops().index_select,
+                   {.queries = queries(index_queries, kIndexDim),
+                    .head_weights =
+                        device.Floats(Part(head_weights, begin, end), DType::kF32, {rows, kHeads}),
+                    .index_cache = keys,
+                    .tables = tables,
+                    .selected = selected});
+      }
+      const View out = device.Zeros(c.compute, {rows, kHeads, kRank});
+      device.Run(device.ops().latent_attention, {.latent_queries = queries(latent_queries, kRank),
+                                                 .rope_queries = queries(rope_queries, kRope),
+                                                 .latent_cache = latents,
+                                                 .rope_cache = ropes,
+                                                 .tables = tables,
+                                                 .scale = 0.125f,
+                                                 .selected = selected,
+                                                 .out = out});
+      return device.ReadFloats(out);
+    };
+  });
+}
+
+TEST_P(RowIndependenceTest, LatentAttentionToSelectedPositions) {
+  for (const int64_t top_k : {0, 50}) ExpectIndependentLatentAttention(GetParam(), 37, top_k);
+}
+
+// Contexts that a backend may divide among its threads.
+class LongRowIndependenceTest : public BackendTest {};
+INSTANTIATE_TEST_SUITE_P(, LongRowIndependenceTest, testing::ValuesIn(ComparedBackends()),
+                         CaseName);
+
+// Rows behind it see two or three segments of the CPU backend's.
+constexpr int64_t kLongPrefix = 4020;
+
+TEST_P(LongRowIndependenceTest, Attention) {
+  ExpectIndependentAttention(GetParam(), {16, 64, kLongPrefix});
+}
+
+TEST_P(LongRowIndependenceTest, LatentAttention) {
+  ExpectIndependentLatentAttention(GetParam(), kLongPrefix, 0);
 }
 
 constexpr int64_t kColumns = 72;

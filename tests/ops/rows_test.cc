@@ -180,6 +180,14 @@ TEST_P(RowsTest, SiluMulMatchesTheReference) {
       device.Run(device.ops().silu_mul, {.gate_up = from.view(), .out = out});
       return device.ReadFloats(out);
     };
+    // Over the gate itself.
+    const auto run_in_place = [&](TestDevice& device, DType t) {
+      const ColumnSlice both(device, gate_up, t, 2 * columns);
+      const View out = both.view().Columns(0, columns);
+      device.Run(device.ops().silu_mul, {.gate_up = both.view(), .out = out});
+      return device.ReadFloats(out);
+    };
+    EXPECT_EQ(run_in_place(devices.tested, type), run(devices.tested, type));
     const auto want = run(devices.reference, DType::kF32);
     ExpectWithin(run(devices.tested, type), want, [&](int64_t i) {
       return SiluMul(want[i], gate_up[i / columns * 2 * columns + i % columns], type);

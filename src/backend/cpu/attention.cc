@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "backend/cpu/attention_scratch.h"
+#include "backend/cpu/attention_tasks.h"
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/isa.h"
 #include "ops/backend.h"
@@ -37,7 +37,7 @@ AttentionTile CommonTile(const ops::AttentionArgs& args) {
 
 int64_t AttentionWorkspaceBytes(int threads, const ops::WorkspaceShape& shape) {
   const int64_t group = shape.heads / std::max<int64_t>(1, shape.kv_heads);
-  return AttentionScratch::For(group, shape.head_dim, 0).Bytes(threads) +
+  return AttentionTasks::Bytes(threads, AttentionScratch::For(group, shape.head_dim, 0), group) +
          TokenTiles::Bytes(shape.rows);
 }
 
@@ -49,27 +49,28 @@ void Attention(tensor::ExecutionContext& context, const ops::AttentionArgs& args
   const int64_t kv_heads = args.key_cache.size(1);
   const AttentionTile common = CommonTile(args);
   const auto scratch = AttentionScratch::For(common.group, common.head_dim, 0);
-  const AttentionScratch::Memory memory = scratch.Take(scope, pool.threads());
+  const AttentionTasks attention(scope, pool, scratch, common.group);
   const TokenTiles tiles(scope, tables, TileTokens(tables, kv_heads, common.group, pool.threads()));
-  const auto kernel = ActiveKernels().attention[TypeOf(args.queries)][TypeOf(args.key_cache)];
   const int64_t tasks = tiles.count() * kv_heads;
-  pool.ParallelFor(tasks, [&](int64_t task, int thread) {
-    // Backwards: the last tiles of a chunk see the most keys, and the longest tasks go first.
+  // Backwards: the last tiles of a chunk see the most keys, and the longest tasks go first.
+  const auto make = [&](int64_t task) {
     const TokenTiles::Tile place = tiles.at((tasks - 1 - task) / kv_heads);
     const int64_t kv_head = (tasks - 1 - task) % kv_heads;
     AttentionTile tile = common;
-    tile.queries = RowAt(args.queries, place.row) + kv_head * tile.group * tile.query_head_stride;
-    tile.out = RowAt(args.out, place.row) + kv_head * tile.group * tile.out_head_stride;
+    tile.first_row = place.row;
+    tile.first_head = kv_head * tile.group;
+    tile.queries = RowAt(args.queries, place.row) + tile.first_head * tile.query_head_stride;
+    tile.out = RowAt(args.out, place.row) + tile.first_head * tile.out_head_stride;
     tile.tokens = place.tokens;
     tile.positions = tables.positions.data<int32_t>() + place.row;
     tile.keys = PagedRowsOf(args.key_cache, tables, place.slice, kv_head);
     tile.values = PagedRowsOf(args.value_cache, tables, place.slice, kv_head);
-    scratch.Divide(memory, thread, tile);
-    kernel(tile);
-    if (!args.exp_sums.empty())
-      WriteExpSums(tile, args.out, args.exp_sums.row<float>(place.row) + 2 * kv_head * tile.group,
-                   args.exp_sums.stride(0));
-  });
+    return tile;
+  };
+  const KernelTable& kernels = ActiveKernels();
+  attention.Run(tasks, kernels.attention[TypeOf(args.queries)][TypeOf(args.key_cache)],
+                kernels.write_attention[TypeOf(args.queries)], make,
+                [&](const AttentionTile& tile) { WriteExpSums(tile, args.out, args.exp_sums); });
 }
 
 }  // namespace longspan::backend::cpu

@@ -3,7 +3,8 @@
 //
 // A row's result does not depend on the rows beside it: its blocks of keys begin at fixed positions
 // and are merged in order; keys beyond its own position take part with probability exactly 0, which
-// changes no sum, no maximum, and scales by exactly 1.
+// changes no sum, no maximum, and scales by exactly 1. Segments of blocks have sums of their own,
+// merged in order likewise (Flash-Decoding, Dao et al. 2023).
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,9 @@
 #include "backend/cpu/simd_math.h"
 
 namespace longspan::backend::cpu {
+
+// Below every score, and finite: its distance to any other is a number.
+constexpr float kMaskedScore = -1e30f;
 
 template <typename V, typename Compute>
 struct FewRowsStep;
@@ -28,9 +32,6 @@ struct AttentionStep {
   // row overlap with another's.
   static constexpr int kRows = 4 * V::kTileRows;
   static_assert(kRows <= kAttentionStepRows);
-  // Below every score, and finite: its distance to any other is a number.
-  static constexpr float kMasked = -1e30f;
-
   const AttentionTile* tile;
   int64_t first_token;   // of the block of keys
   int64_t first_row;     // row = token * group + head
@@ -124,11 +125,11 @@ struct AttentionStep {
   void MaskScores() {
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t key = limit[r] > 0 ? limit[r] : 0; key < padded_keys(); ++key)
-        scores[r * kAttentionKeys + key] = kMasked;
+        scores[r * kAttentionKeys + key] = kMaskedScore;
   }
 
   void UpdateSoftmax() {
-    float* maxima = tile->maxima + first_row;
+    float* maxima = tile->result.maxima + first_row;
     for (float& r : rescale) r = 0;
     for (int64_t r = 0; r < rows; ++r) {
       auto max = V::Set(maxima[r]);
@@ -144,7 +145,7 @@ struct AttentionStep {
   }
 
   [[gnu::always_inline]] void UpdateRow(int64_t r, typename V::Vec max, typename V::Vec factor) {
-    float* denominator = tile->denominators + (first_row + r) * 16;
+    float* denominator = tile->result.denominators + (first_row + r) * 16;
     auto sum = V::Mul(V::Load(denominator), factor);
     Row* rounded = probabilities + r * kAttentionKeys;
     for (int64_t key = 0; key < padded_keys(); key += V::kWidth)
@@ -195,7 +196,7 @@ void AttentionStep<V, Compute>::Outputs::Run() const {
   const AttentionTile& tile = *step->tile;
   const char* a[kTileRows];
   Accumulators<V, kTileRows, kVectors> sums;
-  float* out = tile.sums + (step->first_row + row) * tile.dim_padded + dim;
+  float* out = tile.result.sums + (step->first_row + row) * tile.dim_padded + dim;
   LONGSPAN_UNROLL
   for (int r = 0; r < kTileRows; ++r) {
     a[r] = reinterpret_cast<const char*>(step->probabilities + (row + r) * kAttentionKeys);
@@ -217,12 +218,12 @@ void AttentionStep<V, Compute>::Outputs::Run() const {
 template <typename V, typename Compute>
 void WriteAttention(const AttentionTile& tile) {
   for (int64_t row = 0; row < tile.tokens * tile.group; ++row) {
-    const auto denominator = V::Set(V::ReduceAdd(V::Load(tile.denominators + row * 16)));
+    const auto denominator = V::Set(V::ReduceAdd(V::Load(tile.result.denominators + row * 16)));
     auto* out = reinterpret_cast<Compute*>(tile.out + row / tile.group * tile.out_token_stride +
                                            row % tile.group * tile.out_head_stride);
     for (int64_t i = 0; i < tile.head_dim; i += V::kWidth)
       StorePartial<V>(out + i, tile.head_dim - i,
-                      V::Div(V::Load(tile.sums + row * tile.dim_padded + i), denominator));
+                      V::Div(V::Load(tile.result.sums + row * tile.dim_padded + i), denominator));
   }
 }
 
@@ -230,42 +231,89 @@ void WriteAttention(const AttentionTile& tile) {
 // at a fixed place in a page that is larger than a block.
 template <typename V>
 int64_t BlockEnd(const AttentionTile& tile, int64_t first) {
-  if (tile.block_keys > 0) return first + tile.block_keys;
   const int64_t page_size = tile.keys.page_size;
-  if (page_size <= kAttentionKeys) return first + kAttentionKeys / page_size * page_size;
+  const int64_t end = first + BlockKeys(tile.block_keys, page_size);
+  if (tile.block_keys > 0 || page_size <= kAttentionKeys) return end;
   const int64_t page_end = (first / page_size + 1) * page_size;
-  return first + kAttentionKeys < page_end ? first + kAttentionKeys : page_end;
+  return end < page_end ? end : page_end;
 }
 
-template <typename V, typename Compute>
+template <typename V>
 void BeginAttention(const AttentionTile& tile) {
   const int64_t rows = tile.tokens * tile.group;
-  for (int64_t i = 0; i < rows * tile.dim_padded; ++i) tile.sums[i] = 0;
-  for (int64_t i = 0; i < rows * 16; ++i) tile.denominators[i] = 0;
-  for (int64_t i = 0; i < rows; ++i) tile.maxima[i] = AttentionStep<V, Compute>::kMasked;
+  const AttentionSums& result = tile.result;
+  for (int64_t i = 0; i < rows * tile.dim_padded; ++i) result.sums[i] = 0;
+  for (int64_t i = 0; i < rows * 16; ++i) result.denominators[i] = 0;
+  for (int64_t i = 0; i < rows; ++i) result.maxima[i] = kMaskedScore;
+}
+
+// A segment that a row sees nothing of changes none of its bits.
+template <typename V>
+void MergeSegment(const AttentionTile& tile, const AttentionSums& segment, bool begins) {
+  if (begins) BeginAttention<V>(tile);
+  const AttentionSums& result = tile.result;
+  const auto add = [](float* sum, const float* more, int64_t n, typename V::Vec factor,
+                      typename V::Vec weight) {
+    for (int64_t i = 0; i < n; i += V::kWidth)
+      V::Store(sum + i,
+               V::Add(V::Mul(V::Load(sum + i), factor), V::Mul(V::Load(more + i), weight)));
+  };
+  for (int64_t row = 0; row < tile.tokens * tile.group; ++row) {
+    const float before = result.maxima[row];
+    const float more = segment.maxima[row];
+    const float largest = before > more ? before : more;
+    result.maxima[row] = largest;
+    const auto factor = Exp2OfNegative<V>(V::Set(before - largest));
+    const auto weight = Exp2OfNegative<V>(V::Set(more - largest));
+    add(result.denominators + row * 16, segment.denominators + row * 16, 16, factor, weight);
+    add(result.sums + row * tile.dim_padded, segment.sums + row * tile.dim_padded, tile.dim_padded,
+        factor, weight);
+  }
+}
+
+// Attention of a tile to its segments; attend(tile, first, end) adds the keys from `first` to `end`
+// to the tile's result.
+template <typename V, typename Compute, typename Attend>
+[[gnu::always_inline]] inline void AttendSegments(const AttentionTile& tile, const Attend& attend) {
+  const bool all = tile.segment == AttentionTile::kAllSegments;
+  const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
+  const int64_t size = SegmentKeys(tile.block_keys, tile.keys.page_size);
+  const bool merges = all && keys > size;
+  AttentionTile one = tile;
+  if (merges) one.result = tile.segment_sums;
+  int64_t first = all ? 0 : tile.segment * size;
+  const int64_t last = all || keys - first < size ? keys : first + size;
+  do {
+    BeginAttention<V>(one);
+    attend(one, first, last - first < size ? last : first + size);
+    if (merges) MergeSegment<V>(tile, one.result, first == 0);
+    first += size;
+  } while (first < last);
+  if (all) WriteAttention<V, Compute>(tile);
 }
 
 // Attention of a tile to the blocks of keys that `blocks` packs, one after another.
 template <typename V, typename Compute, typename Blocks>
-[[gnu::always_inline]] inline void AttendBlocks(const AttentionTile& tile, const Blocks& blocks) {
-  BeginAttention<V, Compute>(tile);
-  const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
-  AttentionStep<V, Compute> step;
-  step.tile = &tile;
-  for (int64_t first = 0; first < keys;) {
-    const int64_t end = BlockEnd<V>(tile, first);
-    const int64_t count = (end < keys ? end : keys) - first;
-    const int64_t next_keys = keys - end < kAttentionKeys ? keys - end : kAttentionKeys;
-    blocks.Pack(first, count);
-    step.Begin(first);
-    auto prefetch = blocks.Prefetch(end, next_keys);
-    while (step.NextRows(count)) {
-      prefetch.Continue(step.rows);
-      step.Update();
+void AttendBlocks(const AttentionTile& whole, const Blocks& blocks) {
+  AttendSegments<V, Compute>(whole, [&](const AttentionTile& tile, int64_t first, int64_t end) {
+    const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
+    AttentionStep<V, Compute> step;
+    step.tile = &tile;
+    while (first < end) {
+      const int64_t block_end = BlockEnd<V>(tile, first);
+      const int64_t count = (block_end < end ? block_end : end) - first;
+      const int64_t next_keys =
+          keys - block_end < kAttentionKeys ? keys - block_end : kAttentionKeys;
+      blocks.Pack(first, count);
+      step.Begin(first);
+      auto prefetch = blocks.Prefetch(block_end, next_keys);
+      while (step.NextRows(count)) {
+        prefetch.Continue(step.rows);
+        step.Update();
+      }
+      first = block_end;
     }
-    first = end;
-  }
-  WriteAttention<V, Compute>(tile);
+  });
 }
 
 template <typename V, typename Compute, typename Cache>

@@ -28,6 +28,16 @@ inline PagedRows PagedRowsOf(const tensor::ConstView& cache, const ops::StepTabl
   return rows;
 }
 
+// Sums of some rows, in scratch; `rows` is a multiple of 16.
+constexpr int64_t SumsWords(int64_t rows, int64_t dim_padded) {
+  return rows * (dim_padded + 16 + 1);
+}
+inline AttentionSums SumsAt(float* words, int64_t rows, int64_t dim_padded) {
+  return {.sums = words,
+          .maxima = words + rows * (dim_padded + 16),
+          .denominators = words + rows * dim_padded};
+}
+
 // What a thread needs, in f32 and 32-bit words; every part is a multiple of 64 bytes.
 struct AttentionScratch {
   int64_t rows;        // query tokens x heads of a tile, at most
@@ -49,8 +59,8 @@ struct AttentionScratch {
   int64_t value_words() const { return kAttentionKeys * dim_padded; }
   int64_t wide_words() const { return kAttentionStepRows * (key_padded + PaddedFloats(rope_dim)); }
   int64_t words() const {
-    // Keys, values, converted rows, sums, denominators, maxima, queries.
-    return key_words() + value_words() + 16 * row_words() + rows * dim_padded + rows * 16 + rows +
+    // Keys, values, converted rows, sums of all segments and of one, queries.
+    return key_words() + value_words() + 16 * row_words() + 2 * SumsWords(rows, dim_padded) +
            wide_words();
   }
 
@@ -85,23 +95,23 @@ struct AttentionScratch {
       part->converted = converted;
       part->zeros = memory.zeros;
     }
-    tile.sums = take(rows * dim_padded);
-    tile.denominators = take(rows * 16);
-    tile.maxima = take(rows);
+    tile.result = SumsAt(take(SumsWords(rows, dim_padded)), rows, dim_padded);
+    tile.segment_sums = SumsAt(take(SumsWords(rows, dim_padded)), rows, dim_padded);
     tile.wide_queries = take(wide_words());
   }
 };
 
-// What a tile leaves for ops/merge_attention.h, once its kernel has run: the sums of its rows, and
-// zeros for tokens that see no key. `exp_sums` is that of its first token and head.
-inline void WriteExpSums(const AttentionTile& tile, const tensor::View& out, float* exp_sums,
-                         int64_t token_stride) {
+// What a tile leaves for ops/merge_attention.h, where that is asked for, once its kernel has run:
+// the sums of its rows, and zeros for tokens that see no key.
+inline void WriteExpSums(const AttentionTile& tile, const tensor::View& out,
+                         const tensor::View& exp_sums) {
+  if (exp_sums.empty()) return;
   const auto row_bytes =
       static_cast<size_t>(tile.head_dim) * static_cast<size_t>(tensor::SizeOf(out.dtype()));
   for (int64_t row = 0; row < tile.tokens * tile.group; ++row) {
     const int64_t token = row / tile.group;
     const int64_t head = row % tile.group;
-    float* m_and_l = exp_sums + token * token_stride + 2 * head;
+    float* m_and_l = exp_sums.row<float>(tile.first_row + token) + 2 * (tile.first_head + head);
     if (tile.positions[token] < 0) {
       std::memset(tile.out + token * tile.out_token_stride + head * tile.out_head_stride, 0,
                   row_bytes);
@@ -109,8 +119,8 @@ inline void WriteExpSums(const AttentionTile& tile, const tensor::View& out, flo
       m_and_l[1] = 0;
       continue;
     }
-    const float* parts = tile.denominators + row * 16;
-    m_and_l[0] = tile.maxima[row];
+    const float* parts = tile.result.denominators + row * 16;
+    m_and_l[0] = tile.result.maxima[row];
     m_and_l[1] = std::accumulate(parts, parts + 16, 0.0F);
   }
 }

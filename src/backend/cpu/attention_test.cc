@@ -191,6 +191,36 @@ TEST_P(AttentionTest, ADecodingRowIsTheSameBitsAsInAChunk) {
   }
 }
 
+// Threads share a long context: its segments are merged as one thread merges them.
+TEST_P(AttentionTest, ALongContextIsTheSameBitsForAnyThreads) {
+  constexpr int64_t kLength = 4260;
+  for (const DType type : {DType::kF32, DType::kBf16}) {
+    for (const int64_t page_size : {16, 48, 200}) {
+      const Shape shape{6, 2, 32, page_size, type, type, 0.5f};
+      const Sequences s(shape, {kLength, 90});
+      const int64_t row = shape.heads * shape.head_dim;
+      constexpr int64_t kFirst = 4040;
+      const auto whole = Attend(s, std::vector<SliceRange>{{kFirst, kLength}, {60, 90}}, 1);
+      for (const int64_t position : {kFirst, int64_t{4095}, int64_t{4096}, kLength - 1}) {
+        for (const int threads : {1, 2, 5}) {
+          const auto decoded =
+              Attend(s, std::vector<SliceRange>{{position, position + 1}, {89, 90}}, threads);
+          const auto of_position = whole.begin() + (position - kFirst) * row;
+          EXPECT_EQ(std::vector<float>(decoded.begin(), decoded.begin() + row),
+                    std::vector<float>(of_position, of_position + row))
+              << "page " << page_size << ", position " << position << ", " << threads << " threads";
+          EXPECT_EQ(std::vector<float>(decoded.begin() + row, decoded.end()),
+                    std::vector<float>(whole.end() - row, whole.end()));
+        }
+      }
+      const auto want = AttendPlainly(s, 0, kLength - 1, 4);
+      const double tolerance = type == DType::kF32 ? 2e-5 : 2 * 0x1p-8;
+      const auto got = whole.begin() + (kLength - 1 - kFirst) * row + 4 * shape.head_dim;
+      for (int64_t d = 0; d < shape.head_dim; ++d) ASSERT_NEAR(got[d], want[d], tolerance);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isa, AttentionTest, testing::ValuesIn(SupportedIsas()), TestName);
 
 }  // namespace

@@ -254,7 +254,7 @@ void FewRowsStep<V, Compute>::Outputs::RunTile(int64_t column, const RowsAhead& 
   constexpr int kTokens = kBf16 ? 2 : 1;
   const AttentionTile& tile = *few->step->tile;
   Accumulators<V, kRows, kVectors> sums;
-  float* out = tile.sums + (few->step->first_row + row) * tile.dim_padded + column;
+  float* out = tile.result.sums + (few->step->first_row + row) * tile.dim_padded + column;
   LONGSPAN_UNROLL
   for (int r = 0; r < kRows; ++r) {
     const auto factor = V::Set(few->step->rescale[row + r]);
@@ -286,26 +286,25 @@ void FewRowsStep<V, Compute>::Outputs::RunTile(int64_t column, const RowsAhead& 
 
 // `Compute` is what the cache holds.
 template <typename V, typename Compute>
-void AttendFewRows(const AttentionTile& tile) {
-  BeginAttention<V, Compute>(tile);
-  const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
-  AttentionStep<V, Compute> step;
-  step.tile = &tile;
-  BlockRows<Compute> blocks[2];
-  const auto find = [&](int64_t first, BlockRows<Compute>& block) {
-    const int64_t end = BlockEnd<V>(tile, first);
-    block.Find(tile, first, (end < keys ? end : keys) - first);
-  };
-  find(0, blocks[0]);
-  int current = 0;
-  for (int64_t first = 0; first < keys; first = BlockEnd<V>(tile, first), current = 1 - current) {
-    BlockRows<Compute>& next = blocks[1 - current];
-    find(BlockEnd<V>(tile, first), next);
-    step.Begin(first);
-    step.NextRows(blocks[current].count());
-    FewRowsStep<V, Compute>{&step, &blocks[current], next.Ahead(tile.keys.dim)}.Update();
-  }
-  WriteAttention<V, Compute>(tile);
+void AttendFewRows(const AttentionTile& whole) {
+  AttendSegments<V, Compute>(whole, [](const AttentionTile& tile, int64_t first, int64_t end) {
+    const int64_t keys = tile.positions[tile.tokens - 1] + int64_t{1};
+    AttentionStep<V, Compute> step;
+    step.tile = &tile;
+    BlockRows<Compute> blocks[2];
+    const auto find = [&](int64_t begin, BlockRows<Compute>& block) {
+      const int64_t block_end = BlockEnd<V>(tile, begin);
+      block.Find(tile, begin, (block_end < keys ? block_end : keys) - begin);
+    };
+    if (first < end) find(first, blocks[0]);
+    for (int current = 0; first < end; first = BlockEnd<V>(tile, first), current = 1 - current) {
+      BlockRows<Compute>& next = blocks[1 - current];
+      find(BlockEnd<V>(tile, first), next);
+      step.Begin(first);
+      step.NextRows(blocks[current].count());
+      FewRowsStep<V, Compute>{&step, &blocks[current], next.Ahead(tile.keys.dim)}.Update();
+    }
+  });
 }
 
 // All rows go with one call of NextRows, keys have one part, and values are whole vectors.

@@ -31,6 +31,10 @@ constexpr int64_t kAttentionKeys = 128;
 // Of these rows so many at most meet a block of keys at once.
 constexpr int64_t kAttentionStepRows = 24;
 
+// Contexts are attended to in segments of about so many keys, whose sums are merged in order:
+// threads may share a context, and whether they do changes no result.
+constexpr int64_t kSegmentKeys = 2048;
+
 // Floats of a row in scratch: whole lines of the cache.
 constexpr int64_t PaddedFloats(int64_t elements) { return (elements + 15) / 16 * 16; }
 
@@ -69,9 +73,19 @@ struct PagedRows {
   const char* zeros = nullptr;
 };
 
+// Of query rows that saw some of their keys: sum_j p_j v_j, the largest score, and sum_j p_j in 16
+// parts, with p_j = 2^(score_j - largest). Scratch, 64-byte aligned.
+struct AttentionSums {
+  float* sums = nullptr;          // [rows, dim_padded]
+  float* maxima = nullptr;        // [rows]
+  float* denominators = nullptr;  // [rows, 16]
+};
+
 // Attention of some tokens of one sequence, in ascending positions, for the query heads of one KV
 // head.
 struct AttentionTile {
+  static constexpr int64_t kAllSegments = -1;
+
   const char* queries = nullptr;   // of the first token and head
   int64_t query_token_stride = 0;  // bytes; a head follows at query_head_stride
   int64_t query_head_stride = 0;
@@ -81,6 +95,8 @@ struct AttentionTile {
   char* out = nullptr;
   int64_t out_token_stride = 0;
   int64_t out_head_stride = 0;
+  int64_t first_row = 0;   // of the step: the first token's
+  int64_t first_head = 0;  // of all query heads
   int64_t tokens = 0;
   int64_t group = 0;  // query heads
   int64_t head_dim = 0;
@@ -91,20 +107,35 @@ struct AttentionTile {
   PagedRows values;
   // Blocks of keys begin at multiples of it; at most kAttentionKeys. 0: with the pages.
   int64_t block_keys = 0;
+  // Below 0: the kernel attends to all segments and writes `out`. Else to this one, and leaves its
+  // sums in `result` for merge_segments and write_attention.
+  int64_t segment = kAllSegments;
 
   float scale_log2 = 0;  // scale * log2(e): the kernel works with powers of two
 
   // Scratch, 64-byte aligned; dim_padded is head_dim rounded up to 16.
   uint32_t* packed_keys = nullptr;    // [steps of both parts, kAttentionKeys]
   uint32_t* packed_values = nullptr;  // [kAttentionKeys steps, dim_padded]
-  float* sums = nullptr;              // [rows, dim_padded]
-  float* maxima = nullptr;            // [rows]
-  float* denominators = nullptr;      // [rows, 16]
+  AttentionSums result;
+  AttentionSums segment_sums;  // of one segment, where there are several
   int64_t dim_padded = 0;
   // The same, [kAttentionStepRows, both parts of a query, each padded to PaddedFloats]: for kernels
   // without a product of bf16.
   float* wide_queries = nullptr;
 };
+
+// Keys of a block that begins with a page, or at a multiple of `block_keys`.
+constexpr int64_t BlockKeys(int64_t block_keys, int64_t page_size) {
+  if (block_keys > 0) return block_keys;
+  return page_size <= kAttentionKeys ? kAttentionKeys / page_size * page_size : kAttentionKeys;
+}
+
+// Keys of a segment: whole blocks, and whole pages where these are larger.
+constexpr int64_t SegmentKeys(int64_t block_keys, int64_t page_size) {
+  const int64_t unit =
+      block_keys == 0 && page_size > kAttentionKeys ? page_size : BlockKeys(block_keys, page_size);
+  return (kSegmentKeys + unit - 1) / unit * unit;
+}
 
 // Attention of one head of expanded latents: `attention.keys` and `attention.values` are read from
 // `keys` and `values`, which a block of latents is expanded into.
@@ -157,8 +188,12 @@ struct CombineRow {
 struct KernelTable {
   const char* name;
 
-  void (*product[2])(const ProductBlock& block);                 // by compute type
-  void (*attention[2][2])(const AttentionTile& tile);            // by compute type, cache type
+  void (*product[2])(const ProductBlock& block);       // by compute type
+  void (*attention[2][2])(const AttentionTile& tile);  // by compute type, cache type
+  // Adds the sums of the next segment to the tile's result, or begins it with them; and writes
+  // `out` of it (by compute type).
+  void (*merge_segment)(const AttentionTile& tile, const AttentionSums& segment, bool begins);
+  void (*write_attention[2])(const AttentionTile& tile);
   void (*expanded_attention[2][2])(const ExpandedTile& tile);    // likewise
   void (*index_scores[2][2])(const IndexBlock& block);           // likewise
   void (*convert[2][2])(const void* from, void* to, int64_t n);  // by type from, type to

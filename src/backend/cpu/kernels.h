@@ -20,6 +20,8 @@ constexpr KernelTable MakeKernels(const char* name) {
       .product = {Product<V, false>, Product<V, true>},
       .attention = {{AttendTile<V, float, float>, AttendTile<V, float, Bfloat>},
                     {AttendTile<V, Bfloat, float>, AttendTile<V, Bfloat, Bfloat>}},
+      .merge_segment = MergeSegment<V>,
+      .write_attention = {WriteAttention<V, float>, WriteAttention<V, Bfloat>},
       .expanded_attention = {{AttendExpandedTile<V, float, float>,
                               AttendExpandedTile<V, float, Bfloat>},
                              {AttendExpandedTile<V, Bfloat, float>,

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <numbers>
 
-#include "backend/cpu/attention_scratch.h"
+#include "backend/cpu/attention_tasks.h"
 #include "backend/cpu/cpu_ops.h"
 #include "backend/cpu/isa.h"
 #include "ops/backend.h"
@@ -11,13 +11,14 @@ namespace longspan::backend::cpu {
 namespace {
 
 // How a step becomes tasks: tokens of a tile, and heads of a task. Tasks of one tile read the same
-// latents, so that heads are parted only where there are too few tiles for the threads. Results do
-// not depend on either.
+// latents, so that heads are parted only where there are too few tiles for the threads, and too few
+// segments of a context. Results do not depend on either.
 struct TaskShape {
   int64_t tokens;
   int64_t heads;
 
-  static TaskShape For(const ops::LatentAttentionArgs& args, int threads) {
+  static TaskShape For(const ops::LatentAttentionArgs& args, const int32_t* positions,
+                       int threads) {
     constexpr int64_t kFewestHeads = 8;
     const int64_t heads = args.out.size(1);
     const int64_t step_rows = args.tables.rows * heads;
@@ -25,8 +26,11 @@ struct TaskShape {
     while (rows > 64 && DivideUp(step_rows, rows) < int64_t{4} * threads) rows /= 2;
     // Rows with lists of their own have no keys in common.
     const int64_t tokens = args.selected.empty() ? std::max<int64_t>(1, rows / heads) : 1;
+    const int64_t keys = *std::max_element(positions, positions + args.tables.rows) + int64_t{1};
+    const bool decodes = args.tables.rows == args.tables.slices;
+    const int64_t segments = decodes ? DivideUp(keys, SegmentKeys(kAttentionKeys, 0)) : 1;
     int64_t parts = 1;
-    while (DivideUp(args.tables.rows, tokens) * parts < threads &&
+    while (DivideUp(args.tables.rows, tokens) * parts * segments < threads &&
            DivideUp(heads, 2 * parts) >= kFewestHeads)
       parts *= 2;
     return {tokens, DivideUp(heads, parts)};
@@ -50,13 +54,27 @@ AttentionTile CommonTile(const ops::LatentAttentionArgs& args) {
   return tile;
 }
 
+// Of every row: its place in what it attends to, the sequence or its list.
+const int32_t* LastPositions(tensor::ExecutionContext& context, tensor::Workspace::Scope& scope,
+                             const ops::LatentAttentionArgs& args) {
+  if (args.selected.empty()) return args.tables.positions.data<int32_t>();
+  const int64_t rows = args.tables.rows;
+  const int64_t most = args.selected.size(1);
+  auto* last = scope.Take(tensor::DType::kI32, {rows}).data<int32_t>();
+  ForRows(context, rows, most, [&](int64_t row) {
+    const auto* list = args.selected.row<int32_t>(row);
+    last[row] = static_cast<int32_t>(std::find(list, list + most, -1) - list - 1);
+  });
+  return last;
+}
+
 }  // namespace
 
 int64_t LatentAttentionWorkspaceBytes(int threads, const ops::WorkspaceShape& shape) {
   if (shape.latent_rank == 0) return 0;
-  return AttentionScratch::For(shape.heads, shape.latent_rank, shape.latent_rope_dim)
-             .Bytes(threads) +
-         TokenTiles::Bytes(shape.rows);
+  const auto scratch = AttentionScratch::For(shape.heads, shape.latent_rank, shape.latent_rope_dim);
+  return AttentionTasks::Bytes(threads, scratch, shape.heads) + TokenTiles::Bytes(shape.rows) +
+         tensor::Workspace::PaddedBytes(shape.rows * 4);
 }
 
 void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttentionArgs& args) {
@@ -67,41 +85,36 @@ void LatentAttention(tensor::ExecutionContext& context, const ops::LatentAttenti
   const int64_t heads = args.out.size(1);
   const AttentionTile common = CommonTile(args);
   const auto scratch = AttentionScratch::For(heads, common.head_dim, args.rope_queries.size(2));
-  const AttentionScratch::Memory memory = scratch.Take(scope, pool.threads());
-  const TaskShape shape = TaskShape::For(args, pool.threads());
+  const AttentionTasks attention(scope, pool, scratch, heads);
+  const int32_t* positions = LastPositions(context, scope, args);
+  const TaskShape shape = TaskShape::For(args, positions, pool.threads());
   const int64_t parts = DivideUp(heads, shape.heads);
   const TokenTiles tiles(scope, tables, shape.tokens);
-  const auto kernel = ActiveKernels().attention[TypeOf(args.out)][TypeOf(args.latent_cache)];
   const int64_t tasks = tiles.count() * parts;
-  pool.ParallelFor(tasks, [&](int64_t task, int thread) {
-    // Backwards: the last tiles of a chunk see the most keys, and the longest tasks go first.
+  // Backwards: the last tiles of a chunk see the most keys, and the longest tasks go first.
+  const auto make = [&](int64_t task) {
     const TokenTiles::Tile place = tiles.at((tasks - 1 - task) / parts);
-    const int64_t head = (tasks - 1 - task) % parts * shape.heads;
     AttentionTile tile = common;
-    tile.queries = RowAt(args.latent_queries, place.row) + head * tile.query_head_stride;
-    tile.rope_queries = RowAt(args.rope_queries, place.row) + head * tile.rope_query_head_stride;
-    tile.out = RowAt(args.out, place.row) + head * tile.out_head_stride;
+    tile.first_row = place.row;
+    tile.first_head = (tasks - 1 - task) % parts * shape.heads;
+    tile.queries = RowAt(args.latent_queries, place.row) + tile.first_head * tile.query_head_stride;
+    tile.rope_queries =
+        RowAt(args.rope_queries, place.row) + tile.first_head * tile.rope_query_head_stride;
+    tile.out = RowAt(args.out, place.row) + tile.first_head * tile.out_head_stride;
     tile.tokens = place.tokens;
-    tile.group = std::min(shape.heads, heads - head);
-    tile.positions = tables.positions.data<int32_t>() + place.row;
+    tile.group = std::min(shape.heads, heads - tile.first_head);
+    tile.positions = positions + place.row;
     tile.keys = PagedRowsOf(args.latent_cache, tables, place.slice, 0);
     tile.rope_keys = PagedRowsOf(args.rope_cache, tables, place.slice, 0);
-    int32_t last_of_list = 0;
-    if (!args.selected.empty()) {
-      // The list is the sequence that the row is the end of.
-      const auto* list = args.selected.row<int32_t>(place.row);
-      const int64_t length = std::find(list, list + args.selected.size(1), -1) - list;
-      last_of_list = static_cast<int32_t>(length - 1);
-      tile.positions = &last_of_list;
-      tile.keys.selected = tile.rope_keys.selected = list;
-    }
+    if (!args.selected.empty())
+      tile.keys.selected = tile.rope_keys.selected = args.selected.row<int32_t>(place.row);
     tile.values = tile.keys;
-    scratch.Divide(memory, thread, tile);
-    kernel(tile);
-    if (!args.exp_sums.empty())
-      WriteExpSums(tile, args.out, args.exp_sums.row<float>(place.row) + 2 * head,
-                   args.exp_sums.stride(0));
-  });
+    return tile;
+  };
+  const KernelTable& kernels = ActiveKernels();
+  attention.Run(tasks, kernels.attention[TypeOf(args.out)][TypeOf(args.latent_cache)],
+                kernels.write_attention[TypeOf(args.out)], make,
+                [&](const AttentionTile& tile) { WriteExpSums(tile, args.out, args.exp_sums); });
 }
 
 }  // namespace longspan::backend::cpu

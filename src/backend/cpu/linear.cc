@@ -35,6 +35,12 @@ struct TaskGrid {
 
   int64_t groups() const { return DivideUp(panels, group_panels); }
   int64_t tasks() const { return rows == 0 ? 0 : DivideUp(rows, block_rows) * groups(); }
+
+  // Of a few tasks, as many for one thread as for another.
+  void Balance(int64_t threads) {
+    if (tasks() == groups() && groups() > threads && groups() < 4 * threads)
+      group_panels = DivideUp(panels, groups() / threads * threads);
+  }
 };
 
 TaskGrid CutProduct(int64_t rows, const CpuPackedWeight& weight, int64_t wanted_tasks) {
@@ -113,7 +119,8 @@ void Linear(tensor::ExecutionContext& context, const ops::LinearArgs& args) {
                         .out = args.out,
                         .partial_sums = TakePartialSums(scope, pool.threads()),
                         .kernels = &ActiveKernels()};
-  const TaskGrid grid = CutProduct(args.x.size(0), weight, int64_t{4} * pool.threads());
+  TaskGrid grid = CutProduct(args.x.size(0), weight, int64_t{4} * pool.threads());
+  grid.Balance(pool.threads());
   pool.ParallelFor(grid.tasks(), [&](int64_t task, int thread) {
     RunTask(product, weight, grid, 0, task, thread);
   });
