@@ -15,7 +15,7 @@
 #include "base/result.h"
 #include "engine/engine.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's
 class App;
 }  // namespace CLI
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "spec/mesh.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): the library's
 class App;
 }  // namespace CLI
 

@@ -129,9 +129,9 @@ class Session : public HttpSession,
   std::optional<std::chrono::steady_clock::time_point> idle_since_;
   // Of the response at hand.
   int64_t sent_ = 0;
-  bool writing_ = false;                   // the coroutine is
-  bool awaits_silence_ = false;            // the coroutine does
-  asio::steady_timer::time_point sign_{};  // of life, the last one
+  bool writing_ = false;                 // the coroutine is
+  bool awaits_silence_ = false;          // the coroutine does
+  asio::steady_timer::time_point sign_;  // of life, the last one
 };
 
 asio::awaitable<void> Session::Run() {

@@ -56,7 +56,7 @@ class AttentionTasks {
     return SumsWords(SlotRows(rows), scratch.dim_padded);
   }
   static int64_t Slots(int threads, const AttentionScratch& scratch, int64_t rows) {
-    return std::max<int64_t>(4 * threads, kSlotBytes / (SlotWords(scratch, rows) * 4));
+    return std::max(int64_t{4} * threads, kSlotBytes / (SlotWords(scratch, rows) * 4));
   }
 
   static int64_t Segments(const AttentionTile& tile) {

@@ -55,7 +55,8 @@ namespace {
 struct Functions {
   const char* (*status_name)(cublasStatus_t) = nullptr;
 #define LONGSPAN_MEMBER(name, parameters, arguments) cublasStatus_t(*name) parameters = nullptr;
-  LONGSPAN_CUBLASLT_FUNCTIONS(LONGSPAN_MEMBER)
+  // The names are the library's.
+  LONGSPAN_CUBLASLT_FUNCTIONS(LONGSPAN_MEMBER)  // NOLINT(readability-identifier-naming)
 #undef LONGSPAN_MEMBER
 };
 
