@@ -168,14 +168,16 @@ double Peak(int64_t iterations) {
   // Hides from the compiler what is multiplied.
   asm volatile("" : "+m"(zeros));
   const auto x = V::LoadWords(zeros);
+  [[maybe_unused]] const auto low = V::LowHalf(x);
+  [[maybe_unused]] const auto high = V::HighHalf(x);
   for (int64_t iteration = 0; iteration < iterations; ++iteration) {
 #pragma GCC unroll 12
     for (auto& sum : sums) {
       if constexpr (kBf16 && V::kBf16Dot) {
         sum = V::DotBf16(sum, x, x);
       } else if constexpr (kBf16) {
-        sum = V::MulAdd(V::LowHalf(x), x, sum);
-        sum = V::MulAdd(V::HighHalf(x), x, sum);
+        sum = V::MulAdd(low, x, sum);
+        sum = V::MulAdd(high, x, sum);
       } else {
         sum = V::MulAdd(x, x, sum);
       }
