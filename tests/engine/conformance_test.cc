@@ -286,15 +286,6 @@ Conditions LateArrivals(const Pipeline& pipeline, double chunk_s) {
   return Arriving(pipeline, chunk_s, shift);
 }
 
-// Two grow until there is no page left for one of them, which starts again when the other is done.
-Conditions FullCache(const Pipeline& pipeline, double chunk_s) {
-  Conditions run = {
-      {{.prompt_tokens = 150, .output_tokens = 60}, {.prompt_tokens = 150, .output_tokens = 60}},
-      WithStep(pipeline.Layer(chunk_s), chunk_s, pipeline)};
-  run.max_total_tokens = 7 * 64;
-  return run;
-}
-
 const Scenario kScenarios[] = {
     {"Planned", Planned, [](const std::string& plans) { return Count(plans, "slice 1 ") >= 4; }},
     {"PrefixHits", PrefixHits,
@@ -302,9 +293,7 @@ const Scenario kScenarios[] = {
     {"DecodeStall", DecodeStall,
      [](const std::string& plans) { return Count(plans, "slice 2 ") > 301 / 64 + 1; }},
     {"LateArrivals", LateArrivals,
-     [](const std::string& plans) { return Count(plans, "slice 4 ") > 1; }},
-    {"FullCache", FullCache,
-     [](const std::string& plans) { return Count(plans, "slice 2 [0, ") == 2; }}};
+     [](const std::string& plans) { return Count(plans, "slice 4 ") > 1; }}};
 
 class ScenarioTest : public ::testing::TestWithParam<std::tuple<Pipeline, Scenario>> {};
 
