@@ -113,7 +113,7 @@ class AttentionTasks {
   }
 
   tensor::ThreadPool& pool_;
-  const AttentionScratch& scratch_;
+  AttentionScratch scratch_;
   AttentionScratch::Memory memory_;
   int64_t slot_rows_;
   int64_t slot_words_;
