@@ -34,12 +34,13 @@ endfunction()
 add_custom_target(fast_tests)
 add_custom_target(threaded_tests)
 
-# What nearly every test includes, compiled once.
+# What nearly every test includes, likewise.
 if(LONGSPAN_TESTS)
   file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/test_prelude.cc CONTENT "")
   add_library(longspan_test_prelude OBJECT ${PROJECT_BINARY_DIR}/test_prelude.cc)
   target_link_libraries(longspan_test_prelude PRIVATE fmt::fmt spdlog::spdlog GTest::gmock)
-  target_precompile_headers(longspan_test_prelude PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/prelude.h)
+  target_precompile_headers(longspan_test_prelude PRIVATE ${PROJECT_SOURCE_DIR}/cmake/prelude.h
+                            <fstream> <gmock/gmock.h> <gtest/gtest.h>)
 endif()
 
 # A test's own loops are short, and compiling them is not: nothing of what it tests is compiled with it.
@@ -50,12 +51,12 @@ if(LONGSPAN_TESTS)
   longspan_compile_quickly(longspan_test_prelude)
 endif()
 
-# longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow] [TIMEOUT seconds]
-#               [EXHAUSTIVE filter])
+# longspan_test(NAME [ONE_THREAD] [RUN_SERIAL] SOURCES file... DEPS target... [LABEL fast|process|slow]
+#               [TIMEOUT seconds] [EXHAUSTIVE filter])
 # A GoogleTest program whose cases ctest runs one by one. Its label says where it runs: fast tests everywhere; process
-# (tests that start real processes, quick too) not under the sanitizers; slow ones in CI. EXHAUSTIVE: cases, by GoogleTest's
-# pattern, that vary what the others hold already, in more ways than CI has time for. ONE_THREAD: no
-# code is tested here that threads share, or others test it with more of them. RUN_SERIAL: no other test runs beside.
+# (tests that start real processes, quick too) not under the sanitizers; slow ones in CI. EXHAUSTIVE: cases, by
+# GoogleTest's pattern, that vary what the others hold already, in more ways than CI has time for. ONE_THREAD: no code is
+# tested here that threads share, or others test it with more of them. RUN_SERIAL: no other test runs beside.
 function(longspan_test name)
   cmake_parse_arguments(ARG "ONE_THREAD;RUN_SERIAL" "LABEL;TIMEOUT;EXHAUSTIVE" "SOURCES;DEPS" ${ARGN})
   if(NOT ARG_LABEL)
