@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over the sources of src/ and apps/ (not the unit tests), several at a time.
 
-    tools/run_tidy.py [--build BUILD] [--jobs N] [FILE...]
+    tools/run_tidy.py [--build BUILD] [--jobs N] [--install] [FILE...]
 
 BUILD is a build folder that was configured and built: its compile_commands.json says how a file is
 compiled, and ninja's record of dependencies what it includes. A file whose command, checks, sources
@@ -32,7 +32,7 @@ PRECOMPILED = re.compile(r" -Winvalid-pch -include \S+/cmake_pch\.hxx")
 
 
 def clang_tidy():
-    """The program, of PyPI's package: it takes a third of the time of Debian's, which checks the libraries' headers too."""
+    """The program, of PyPI's package: Debian's checks the libraries' headers too, and takes three times as long."""
     python_environment.need("clang_tidy")
     spec = importlib.util.find_spec("clang_tidy")
     return str(pathlib.Path(spec.submodule_search_locations[0]) / "data" / "bin" / "clang-tidy")
