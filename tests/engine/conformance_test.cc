@@ -286,6 +286,16 @@ Conditions LateArrivals(const Pipeline& pipeline, double chunk_s) {
   return Arriving(pipeline, chunk_s, shift);
 }
 
+// Two grow from three pages to four and five, and there are seven: when both wait for one, the one
+// behind gives back its own and starts again.
+Conditions FullCache(const Pipeline& pipeline, double chunk_s) {
+  Conditions run = {
+      {{.prompt_tokens = 120, .output_tokens = 150}, {.prompt_tokens = 120, .output_tokens = 150}},
+      WithStep(pipeline.Layer(chunk_s), chunk_s, pipeline)};
+  run.max_total_tokens = 7 * 64;
+  return run;
+}
+
 const Scenario kScenarios[] = {
     {"Planned", Planned, [](const std::string& plans) { return Count(plans, "slice 1 ") >= 4; }},
     {"PrefixHits", PrefixHits,
@@ -293,7 +303,10 @@ const Scenario kScenarios[] = {
     {"DecodeStall", DecodeStall,
      [](const std::string& plans) { return Count(plans, "slice 2 ") > 301 / 64 + 1; }},
     {"LateArrivals", LateArrivals,
-     [](const std::string& plans) { return Count(plans, "slice 4 ") > 1; }}};
+     [](const std::string& plans) { return Count(plans, "slice 4 ") > 1; }},
+    {"FullCache", FullCache, [](const std::string& plans) {
+       return Count(plans, "slice 1 [0, ") + Count(plans, "slice 2 [0, ") == 3;
+     }}};
 
 class ScenarioTest : public ::testing::TestWithParam<std::tuple<Pipeline, Scenario>> {};
 
