@@ -112,9 +112,14 @@ std::vector<PlanSize> Engine::Uncommitted() const {
   return uncommitted;
 }
 
+bool Engine::MayAddPlan() const {
+  const std::vector<PlanSize> uncommitted = Uncommitted();
+  if (options_.most_in_flight) return std::ssize(uncommitted) < *options_.most_in_flight;
+  return MayFollow(uncommitted, runtime::PlansInFlight(group_->stages(), group_->loops()));
+}
+
 base::Status Engine::FillWindow() {
-  const int most = runtime::PlansInFlight(group_->stages(), group_->loops());
-  while (MayFollow(Uncommitted(), most)) {
+  while (MayAddPlan()) {
     LeaderTiming timing{.begin = Now()};
     std::optional<plan::StepPlan> plan = scheduler_.Next(clock_.Now());
     if (!plan) return sender_->Pause(static_cast<int>(Uncommitted().size()));

@@ -112,7 +112,8 @@ class Run {
                                        KeepingPlans(std::move(times)), clock_),
         {.scheduler = setup_.scheduler,
          .vocab_size = setup_.deployment.model.vocab_size,
-         .context_length = setup_.context_length},
+         .context_length = setup_.context_length,
+         .most_in_flight = setup_.most_in_flight},
         clock_);
     engine.set_step_observer(
         [this](const engine::StepRecord& step) { result_.steps.push_back(step); });

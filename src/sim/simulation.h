@@ -25,6 +25,7 @@ struct SimulationSetup {
   int64_t context_length = 0;
   std::optional<int64_t> max_total_tokens;  // else what the memory holds
   double memory_fraction = 0.8;
+  std::optional<int64_t> most_in_flight;  // plans, see engine::EngineOptions
   // Keeps the text of every plan (plan::ToText), to compare with another run.
   bool keep_plans = false;
   // What stages take instead of what the hardware says.
