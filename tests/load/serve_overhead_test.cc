@@ -212,7 +212,7 @@ TEST_F(ServeOverheadTest, LittleIsTakenFromTheTokenRate) {
   // one: where each has a core of its own it is about as much as the work.
   constexpr double kMostTime = 0.25;
   for (const auto& [streams, tokens] : {std::pair(1, 128), std::pair(16, 32)}) {
-    const std::vector<Pair> pairs = Measure(5, streams, tokens);
+    const std::vector<Pair> pairs = Measure(3, streams, tokens);
     const auto all = [](const Times& times) { return times.all_s; };
     const double alone = MedianOf(pairs, [&](const Pair& pair) { return all(pair.alone); });
     const double added =
