@@ -43,9 +43,20 @@ if(LONGSPAN_TESTS)
                             <fstream> <gmock/gmock.h> <gtest/gtest.h>)
 endif()
 
-# A test's own loops are short, and compiling them is not: nothing of what it tests is compiled with it.
+# A test's own loops are short, and compiling them is not: nothing of what it tests is compiled with it. The sanitizers'
+# builds compile nearly everything so, with less yet.
 function(longspan_compile_quickly target)
-  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  if(NOT LONGSPAN_SANITIZER)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+endfunction()
+
+# What computes is optimised under the sanitizers too, or its tests would take most of their time.
+function(longspan_compute target)
+  if(LONGSPAN_SANITIZER)
+    target_compile_options(${target} PRIVATE -O1)
+    set_target_properties(${target} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
+  endif()
 endfunction()
 if(LONGSPAN_TESTS)
   longspan_compile_quickly(longspan_test_prelude)

@@ -13,10 +13,12 @@
 
 #include "engine/virtual_stages.h"
 #include "plan/chunk_planner.h"
+#include "tests/support/effort.h"
 
 namespace longspan::engine {
 namespace {
 
+using longspan::testing::Effort;
 using testing::VirtualStages;
 
 constexpr plan::ChunkCost kCost = {.per_step = 4e-3, .per_token = 5e-6, .per_pair = 4e-11};
@@ -141,7 +143,7 @@ TEST(PlannedChunksTest, PromptsOfAllLengthsAreComputedOnce) {
     for (const int64_t chunk_tokens : {7, 64, 500, 4096}) {
       VirtualStages server(MakeSetup(3, kind, chunk_tokens));
       double at = 0;
-      for (int i = 0; i < 40; ++i)
+      for (int i = 0; i < Effort(40, 10); ++i)
         server.Submit(at += 0.01 * static_cast<double>(random() % 8),
                       1 + random() % (i % 5 == 0 ? 3000 : 300), 1 + random() % 9);
       server.Run();

@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 
 #include "engine/virtual_stages.h"
+#include "tests/support/effort.h"
 
 namespace longspan::engine {
 namespace {
 
+using longspan::testing::Effort;
 using testing::VirtualStages;
 
 constexpr double kRow = 1e-4;
@@ -51,7 +53,7 @@ TEST_P(ShortPromptTest, WaitsForTheChunksInFlightAndOneMore) {
   const double alone = Alone(stages, kShort);
   const double long_alone = Alone(stages, kLong);
   std::mt19937 random(stages);
-  for (int i = 0; i < 40; ++i) {
+  for (int i = 0; i < Effort(40, 5); ++i) {
     VirtualStages server(MakeSetup(stages));
     server.Submit(0, kLong, 1);
     const double at = std::uniform_real_distribution<double>(0, long_alone)(random);

@@ -3,12 +3,13 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/deepseek_cases.h"
+#include "tests/support/effort.h"
 
 namespace longspan::testing {
 namespace {
 
-constexpr size_t kLongestOnReference = 400;
-constexpr size_t kLongestOnCpu = 1024;
+constexpr size_t kLongestOnReference = Effort(400, 60);
+constexpr size_t kLongestOnCpu = Effort(1024, 300);
 
 class DeepseekGoldenTest : public ::testing::TestWithParam<DeepseekCase> {};
 

@@ -4,12 +4,13 @@
 
 #include "tests/engine/dummy_models.h"
 #include "tests/engine/same_bits.h"
+#include "tests/support/effort.h"
 
 namespace longspan::testing {
 namespace {
 
 constexpr int kLayers = 4;
-constexpr int64_t kLength = 530;
+constexpr int64_t kLength = Effort(530, 150);
 
 struct Arithmetic {
   const char* name;

@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/engine/golden.h"
+#include "tests/support/effort.h"
 
 namespace longspan::testing {
 namespace {
@@ -21,7 +22,7 @@ constexpr const char* kModels[] = {"rand-llama", "rand-llama31", "rand-qwen2", "
                                    "tiny-qwen3-moe"};
 
 // The longest prompts of the trained model are for the slow tests.
-constexpr size_t kLongestFast = 1024;
+constexpr size_t kLongestFast = Effort(1024, 300);
 
 // "cuda_tiny_qwen3_moe".
 std::string BackendAndModel(

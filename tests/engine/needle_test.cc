@@ -33,8 +33,10 @@ TEST_P(NeedleTest, TwoStagesGiveTheTextOfOneAndTheReferencesIds) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Needles, NeedleTest, ::testing::Values(std::pair<size_t, size_t>(0, 9000)));
-INSTANTIATE_TEST_SUITE_P(LongestNeedles, NeedleTest, ::testing::Values(std::pair<size_t, size_t>(9001, 20000)));
+INSTANTIATE_TEST_SUITE_P(Needles, NeedleTest,
+                         ::testing::Values(std::pair<size_t, size_t>(0, 9000)));
+INSTANTIATE_TEST_SUITE_P(LongestNeedles, NeedleTest,
+                         ::testing::Values(std::pair<size_t, size_t>(9001, 20000)));
 
 // All prompts of the golden file; the short ones are among the fast tests as well.
 class LongGoldenTest : public ::testing::TestWithParam<const char*> {};

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/sim/published_clusters.h"
+#include "tests/support/effort.h"
 #include "tests/support/published_models.h"
 
 namespace longspan::testing {
@@ -114,12 +115,13 @@ TEST(PublishedTest, StagesSpeedUpSeveralPromptsAsMuch) {
     const auto gain = [&](const sim::SimulationSetup& setup, int prompts) {
       return prompts * c.one / Makespan(setup, c.chunks, k128K, prompts);
     };
-    for (const int prompts : {4, 6, 8})
+    for (const int prompts : {4, Effort(6, 4), Effort(8, 4)})
       ExpectPublished(fmt::format("{}, {} prompts", c.name, prompts), gain(c.setup, prompts),
                       c.published);
     sim::SimulationSetup unbounded = c.setup;
     unbounded.most_in_flight = std::nullopt;
     for (const int prompts : {1, 2, 4, 8, 16}) {
+      if (prompts > Effort(16, 2)) break;
       const double slots = gain(c.setup, prompts);
       const double free = gain(unbounded, prompts);
       fmt::print("{:>4} prompts: {:.2f}, without slots {:.2f}\n", prompts, slots, free);
