@@ -29,8 +29,8 @@ struct EngineOptions {
   // How long every stage took for a step, as plans are to be made by it. Where empty: as its ranks
   // have measured (StageSeconds). For ranks whose times are modelled and may be late on busy cores.
   std::function<std::vector<double>(const StepRecord&)> stage_seconds;
-  // Plans that the last stage has not reported, at most. Where nothing: as many as keep all stages
-  // busy (plan_window.h). For simulations of engines that have a slot for each stage.
+  // Plans that the last stage has not reported, at most; at least 1. Where nothing: as many as keep
+  // all stages busy (plan_window.h). For simulations of engines that have a slot for each stage.
   std::optional<int64_t> most_in_flight;
   // Called with every computed step, before the step observer.
   std::function<void(const StepRecord&)> trace;
