@@ -12,7 +12,6 @@
 #include "backend/cpu/isa_test_fixture.h"
 #include "backend/cpu/peak_probe.h"
 #include "ops/counter_random.h"
-#include "tests/support/effort.h"
 #include "tests/support/random_values.h"
 #include "tests/support/sampling_rows.h"
 #include "tests/support/test_device.h"
@@ -23,7 +22,7 @@ namespace {
 using support::RandomValues;
 using support::TestDevice;
 using tensor::DType;
-using ::testing::HasSubstr;
+using testing::HasSubstr;
 
 TEST(CpuBackendTest, SaysWhatItHas) {
   EXPECT_EQ(CpuBackend().name(), "cpu");
@@ -73,16 +72,13 @@ TEST(IsaChoiceTest, TheBestIsTakenUnlessAskedOtherwise) {
   const Isa active = ActiveIsa();
   EXPECT_TRUE(IsaSupported(active));
   EXPECT_EQ(ActiveKernels().name, IsaName(active));
-  // A sanitizer slows down some loops more than others.
-  if (std::getenv("LONGSPAN_CPU_ISA") != nullptr || longspan::testing::kSanitized) return;
-  // But for noise: those that differ do so by a factor of two.
-  tensor::ThreadPool pool({.threads = 1});
-  const double best = MeasurePeak(pool, 0.05).bf16_gflops;
-  for (const Isa isa : SupportedIsas()) {
-    SetIsaForTest(isa);
-    EXPECT_GT(best, 0.8 * MeasurePeak(pool, 0.05).bf16_gflops) << IsaName(isa);
+  if (std::getenv("LONGSPAN_CPU_ISA") != nullptr) return;
+  const std::vector<Isa> supported = SupportedIsas();
+  if (supported.back() == Isa::kAvx512Bf16) {
+    EXPECT_THAT(active, testing::AnyOf(Isa::kAvx512, Isa::kAvx512Bf16));
+  } else {
+    EXPECT_EQ(active, supported.back());
   }
-  SetIsaForTest(active);
 }
 
 // Top-p sorts only as far as it must: against a full sort.
@@ -129,7 +125,7 @@ TEST_P(PeakProbeTest, MeasuresSomething) {
   EXPECT_LT(peak.f32_gflops, 1e5);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, PeakProbeTest, ::testing::ValuesIn(SupportedIsas()), TestName);
+INSTANTIATE_TEST_SUITE_P(Isa, PeakProbeTest, testing::ValuesIn(SupportedIsas()), TestName);
 
 }  // namespace
 }  // namespace longspan::backend::cpu

@@ -16,8 +16,8 @@ std::string_view IsaName(Isa isa);
 // Whether this machine (and operating system) can run it.
 bool IsaSupported(Isa isa);
 
-// Chosen once: of what the machine supports the one that multiplies bf16 fastest, which takes a
-// millisecond to find out where it has a dot product for them; or what LONGSPAN_CPU_ISA names.
+// Chosen once: the widest that the machine supports, with dot products of bf16 pairs unless the
+// processor executes them slower than multiply-adds; or what LONGSPAN_CPU_ISA names.
 Isa ActiveIsa();
 
 // Refuses a LONGSPAN_CPU_ISA that names nothing or what the machine lacks (ActiveIsa() is the best
