@@ -34,12 +34,17 @@ struct TaskGrid {
   int64_t group_panels = 0;
 
   int64_t groups() const { return DivideUp(panels, group_panels); }
+  int64_t MostPanels(int64_t threads) const {  // of a thread, by one block of rows
+    return DivideUp(groups(), threads) * group_panels;
+  }
   int64_t tasks() const { return rows == 0 ? 0 : DivideUp(rows, block_rows) * groups(); }
 
-  // Of a few tasks, as many for one thread as for another.
+  // Of a few tasks, as many for one thread as for another, where no thread gets more panels by it.
   void Balance(int64_t threads) {
-    if (tasks() == groups() && groups() > threads && groups() < 4 * threads)
-      group_panels = DivideUp(panels, groups() / threads * threads);
+    if (tasks() != groups() || groups() <= threads || groups() >= 4 * threads) return;
+    TaskGrid even = *this;
+    even.group_panels = DivideUp(panels, groups() / threads * threads);
+    if (even.MostPanels(threads) <= MostPanels(threads)) *this = even;
   }
 };
 
