@@ -113,6 +113,7 @@ std::vector<PlanSize> Engine::Uncommitted() const {
 }
 
 bool Engine::MayAddPlan() const {
+  LONGSPAN_CHECK(options_.most_in_flight.value_or(1) >= 1, "no plan could ever follow");
   const std::vector<PlanSize> uncommitted = Uncommitted();
   if (options_.most_in_flight) return std::ssize(uncommitted) < *options_.most_in_flight;
   return MayFollow(uncommitted, runtime::PlansInFlight(group_->stages(), group_->loops()));

@@ -4,7 +4,8 @@
 // A row's result does not depend on the rows beside it: its blocks of keys begin at fixed positions
 // and are merged in order; keys beyond its own position take part with probability exactly 0, which
 // changes no sum, no maximum, and scales by exactly 1. Segments of blocks have sums of their own,
-// merged in order likewise (Flash-Decoding, Dao et al. 2023).
+// merged in order likewise (Flash-Decoding, Dao et al. 2023); those of a segment that begins behind
+// the row's position are finite, mean nothing, and are merged with weight 0.
 #pragma once
 
 #include <cstdint>

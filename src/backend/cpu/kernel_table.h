@@ -108,7 +108,7 @@ struct AttentionTile {
   // Blocks of keys begin at multiples of it; at most kAttentionKeys. 0: with the pages.
   int64_t block_keys = 0;
   // Below 0: the kernel attends to all segments and writes `out`. Else to this one, and leaves its
-  // sums in `result` for merge_segments and write_attention.
+  // sums in `result` for merge_segment and write_attention.
   int64_t segment = kAllSegments;
 
   float scale_log2 = 0;  // scale * log2(e): the kernel works with powers of two

@@ -85,8 +85,8 @@ struct Avx2 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(words), 16));
   }
   // The mask stays in memory: with sums, columns and a row's element the widest tiles fill all
-  // registers, and GCC may keep the mask in one and put a sum on the stack, which costs a third of
-  // the speed.
+  // registers, and GCC may keep the mask in one and put a sum on the stack, which costs a quarter
+  // of the speed.
   [[gnu::always_inline]] static Vec HighHalf(Vec words) {
     alignas(32) static constexpr uint32_t kMask[8] = {0xffff0000, 0xffff0000, 0xffff0000,
                                                       0xffff0000, 0xffff0000, 0xffff0000,
