@@ -151,7 +151,7 @@ void PrintTable(const std::vector<ChunksRow>& rows) {
 CommandResult BenchChunks(const ChunksFlags& flags) {
   LONGSPAN_RETURN_USAGE_IF_ERROR(CheckEngineFlags(flags.engine));
   LONGSPAN_ASSIGN_OR_RETURN(const EngineSetup setup, ResolveSetup(flags.engine));
-  // A GPU has no room for the weights of several engines, and does not change with the minute.
+  // A GPU may have no room for the weights of several engines.
   const bool in_turns = setup.backend != "cuda";
   std::vector<ChunksRow> rows;
   for (const int64_t prompt_length : flags.prompt_lengths) {

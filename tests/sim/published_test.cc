@@ -45,8 +45,8 @@ double QwenOnOneStage() {
 double DeepseekOnOneNode() {
   return Makespan(OnCluster(support::DeepseekV31(), {.tp = 8}, "h20"), Fixed(kPlainChunk), k128K);
 }
-// Its scheduler has a slot for each stage: a chunk starts when the one before the last P has come
-// out of the last stage. Behind the long last chunks of a prompt the first stage has taken the
+// Its scheduler has a slot for each stage: a chunk starts when the P-th before it has come out of
+// the last stage. Behind the long last chunks of a prompt the first stage has taken the
 // short first ones of the next and waits.
 sim::SimulationSetup WithSlots(sim::SimulationSetup setup) {
   setup.most_in_flight = setup.deployment.mesh.pp;
@@ -95,8 +95,8 @@ TEST(PublishedTest, StagesSpeedUpOnePromptAsMuch) {
                   3.13);
 }
 
-// How many prompts the published throughput is of is not said (docs/planner.md): of so many any
-// number gives all five figures.
+// How many prompts the published throughput is of is not said (docs/planner.md): with 4, 6 and 8
+// all five figures are met.
 TEST(PublishedTest, StagesSpeedUpSeveralPromptsAsMuch) {
   const struct {
     const char* name;
